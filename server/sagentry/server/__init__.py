@@ -1,0 +1,1 @@
+"""The Sagentry agent server: long-lived LLM chat agents behind gRPC."""

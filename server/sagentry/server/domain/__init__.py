@@ -1,0 +1,1 @@
+"""What the server is about, in values of the standard library only."""
