@@ -12,6 +12,7 @@
     ├── UnavailableError          UNAVAILABLE          not now; has retry_after
     ├── NotYetAvailableError      UNIMPLEMENTED        in the contract, not in this version
     └── PluginError               by reason            a plugin failed; names plugin, method, elapsed, budget
+        └── StaleEpochError       FAILED_PRECONDITION  another server has claimed the conversation
 
 A class exists because somebody reacts differently to it. `code` and `reason` are what the client sees
 (`ErrorReason` in the contract); `metadata` repeats every number and id of the message. What is not a
@@ -21,8 +22,11 @@ A class exists because somebody reacts differently to it. `code` and `reason` ar
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import ClassVar
+
+from sagentry.server.domain.writes import WriteOutcome
 
 NOT_YET_AVAILABLE = "NOT_YET_AVAILABLE"
 """Reason of methods that are in the contract and not in this version. Not part of the contract: it goes
@@ -167,6 +171,9 @@ PLUGIN_CODES = {
     "PLUGIN_BEHIND": Code.UNAVAILABLE,
     "STATE_CORRUPT": Code.DATA_LOSS,
     "SCOPE_DENIED": Code.PERMISSION_DENIED,
+    "STALE_EPOCH": Code.FAILED_PRECONDITION,
+    "REVISION_CONFLICT": Code.ABORTED,
+    "MESSAGE_TOO_LARGE": Code.RESOURCE_EXHAUSTED,
 }
 """Status code of each reason that a plugin's failure can have towards a client."""
 
@@ -226,3 +233,26 @@ class PluginError(SagentryError):
     def status_code(self) -> Code:
         """The code that belongs to the reason."""
         return PLUGIN_CODES.get(self.reason, Code.INTERNAL)
+
+
+class StaleEpochError(PluginError):
+    """A write was refused because another server has claimed the conversation."""
+
+
+class PartialWriteError(Exception):
+    """Of several writes only the first ones were done.
+
+    Attributes:
+        outcomes: Outcomes of the writes that were done, in order; may be empty.
+        failure: Why the next one was not done.
+    """
+
+    def __init__(self, outcomes: Sequence[WriteOutcome], failure: PluginError) -> None:
+        """Keeps what was done beside the failure."""
+        super().__init__(str(failure))
+        self.outcomes = tuple(outcomes)
+        self.failure = failure
+
+
+class ToolError(Exception):
+    """A tool failed; its text is read by the model and by people."""
