@@ -11,3 +11,8 @@ ENDPOINT_VARIABLE = "SAGENTRY_PLUGIN_ENDPOINT"
 def endpoint_from_environment() -> str | None:
     """Returns the endpoint that the launcher asked for, or None."""
     return os.environ.get(ENDPOINT_VARIABLE) or None
+
+
+def environment_with_endpoint(endpoint: str) -> dict[str, str]:
+    """Returns this process's environment with the endpoint that a launched plugin must use."""
+    return {**os.environ, ENDPOINT_VARIABLE: endpoint}
