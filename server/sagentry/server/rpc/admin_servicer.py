@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc.aio
 
@@ -25,7 +25,7 @@ BeginDrain = Callable[[timedelta | None], datetime]
 
 _LONGEST_BUDGET = timedelta(days=1)
 
-_Context = grpc.aio.ServicerContext[Any, Any]
+_Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 @answers_not_yet(ADMIN)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
@@ -33,7 +33,7 @@ _NEEDING_NOTHING = (
 )
 
 _Status = health_pb2.HealthCheckResponse
-_Context = grpc.aio.ServicerContext[Any, Any]
+_Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 def plugin_health_name(plugin: str) -> str:

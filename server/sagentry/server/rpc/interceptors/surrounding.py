@@ -7,14 +7,15 @@ import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
 
 # Any: handlers are generic in messages that interceptors never look into.
-Handler = grpc.RpcMethodHandler[Any, Any]
-Context = grpc.aio.ServicerContext[Any, Any]
+# Quoted: only their stubs make them generic.
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Behavior = Callable[[Any, Context], Awaitable[Any]]
 """Takes the request (or their iterator) and returns the response; a streaming one writes its
 responses to the context and returns None."""
