@@ -93,6 +93,8 @@ def _v1_file() -> descriptor_pb2.FileDescriptorProto:
     file.ClearField("options")
     for message in file.message_type:
         for field in message.field:
+            if not field.HasField("type_name"):
+                continue
             field.type_name = _renamed(field.type_name)
     for service in file.service:
         for method in service.method:
