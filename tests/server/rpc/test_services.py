@@ -196,10 +196,9 @@ async def test_health_of_everything_can_be_listed():
 async def test_a_request_over_4_mib_is_taken():
     request = admin_service_pb2.GetPluginRequest(name="x" * 5_000_000)
 
-    async with served() as running:
-        async with channel_to(f"127.0.0.1:{port_of(running.server)}") as channel:
-            method = channel.unary_unary(f"/{names.ADMIN_SERVICE}/GetPlugin")
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await method(request.SerializeToString())
+    async with served() as running, channel_to(f"127.0.0.1:{port_of(running.server)}") as channel:
+        method = channel.unary_unary(f"/{names.ADMIN_SERVICE}/GetPlugin")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await method(request.SerializeToString())
 
     assert received(caught.value).info.reason == "FIELD_INVALID"

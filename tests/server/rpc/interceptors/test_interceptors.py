@@ -387,3 +387,60 @@ async def test_a_draining_server_ends_its_streams_with_a_reason():
         assert error.code is grpc.StatusCode.UNAVAILABLE
         assert error.info.reason == "SERVER_DRAINING"
         assert error.details["RetryInfo"].retry_delay.seconds == 2
+
+
+@pytest.mark.anyio
+async def test_a_stream_in_the_middle_of_a_write_is_ended_with_a_reason_after_it():
+    admission = AdmissionInterceptor()
+    written = 0
+
+    async def write_without_end(_request: Any, context: Any) -> None:
+        nonlocal written
+        while True:
+            written += 1
+            await context.write(StringValue(value="x" * 500_000))
+
+    handlers = {"Watch": grpc.unary_stream_rpc_method_handler(write_without_end, **CODEC)}
+    async with serving(handlers, admission=admission) as channel:
+        open_stream = channel.unary_stream("/test.Kinds/Watch")(b"")
+        with anyio.fail_after(20):
+            await open_stream.read()
+            before = -1
+            # Until the reader that does not read has made the writer wait.
+            while written != before:
+                before = written
+                await anyio.wait_all_tasks_blocked()
+            admission.end_streams()
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                while True:
+                    await open_stream.read()
+
+    assert received(caught.value).info.reason == "SERVER_DRAINING"
+
+
+@pytest.mark.anyio
+async def test_calls_under_way_can_be_waited_for():
+    admission = AdmissionInterceptor()
+    begun, may_end = anyio.Event(), anyio.Event()
+    steps = []
+
+    async def wait(_request: Any, _context: Any) -> Any:
+        begun.set()
+        await may_end.wait()
+        steps.append("answered")
+        return StringValue()
+
+    async def wait_answered() -> None:
+        await begun.wait()
+        admission.refuse_work()
+        may_end.set()
+        await admission.wait_answered()
+        steps.append("waited")
+
+    async with serving(unary(wait), admission=admission) as channel:
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(wait_answered)
+                await call(channel)
+
+    assert steps == ["answered", "waited"]

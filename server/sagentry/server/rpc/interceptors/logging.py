@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from sagentry.server.rpc.interceptors.surrounding import (
     Context,
+    Proceed,
     RpcMethod,
     SurroundingInterceptor,
 )
@@ -20,16 +20,14 @@ logger = logging.getLogger(__name__)
 class LoggingInterceptor(SurroundingInterceptor):
     """Logs method, peer, status code and duration of every RPC when it ends."""
 
-    async def surround(
-        self, method: RpcMethod, context: Context, proceed: Callable[[], Awaitable[Any]]
-    ) -> Any:
+    async def surround(self, method: RpcMethod, context: Context, proceed: Proceed) -> Any:
         """Serves the RPC and logs it."""
         if not logger.isEnabledFor(logging.DEBUG):
-            return await proceed()
+            return await proceed(context)
         begin = time.monotonic()
         is_cancelled = False
         try:
-            return await proceed()
+            return await proceed(context)
         except asyncio.CancelledError:
             is_cancelled = True
             raise
