@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import socket
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import grpc
 import grpc.aio
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 
 from sagentry.api.admin.v1 import admin_service_pb2 as pb
 from sagentry.api.admin.v1 import admin_service_pb2_grpc as pb_grpc
@@ -21,11 +22,11 @@ from sagentry.server.errors import StartError
 from sagentry.server.rpc import names
 from sagentry.server.settings import Settings
 from tests.support.fake_plugins import FakePlugins
-from tests.support.servers import channel_to, port_of, received, served, short_folder
+from tests.support.servers import channel_to, health_stub, port_of, received, served, short_folder
 
 
 @pytest.fixture
-def folder():
+def folder() -> Iterator[Path]:
     with short_folder() as made:
         yield made
 
@@ -56,7 +57,7 @@ async def refusal(data_dir: Path, *listen: str) -> str:
 
 
 @pytest.mark.anyio
-async def test_the_server_answers_on_tcp_and_on_its_unix_socket(folder):
+async def test_the_server_answers_on_tcp_and_on_its_unix_socket(folder: Path) -> None:
     path = f"unix:{folder}/s.sock"
 
     async with server_in(folder / "data", "127.0.0.1:0", path) as running:
@@ -66,7 +67,7 @@ async def test_the_server_answers_on_tcp_and_on_its_unix_socket(folder):
 
 
 @pytest.mark.anyio
-async def test_data_folder_and_socket_are_for_their_owner_only(folder):
+async def test_data_folder_and_socket_are_for_their_owner_only(folder: Path) -> None:
     async with server_in(folder / "data", f"unix:{folder}/s.sock"):
         data_mode = stat.S_IMODE((folder / "data").stat().st_mode)
         socket_mode = stat.S_IMODE((folder / "s.sock").stat().st_mode)
@@ -75,7 +76,9 @@ async def test_data_folder_and_socket_are_for_their_owner_only(folder):
 
 
 @pytest.mark.anyio
-async def test_a_second_server_on_the_same_port_is_refused_and_the_first_unharmed(folder):
+async def test_a_second_server_on_the_same_port_is_refused_and_the_first_unharmed(
+    folder: Path,
+) -> None:
     async with server_in(folder / "one") as first:
         address = f"127.0.0.1:{port_of(first)}"
 
@@ -86,7 +89,9 @@ async def test_a_second_server_on_the_same_port_is_refused_and_the_first_unharme
 
 
 @pytest.mark.anyio
-async def test_a_second_server_on_the_same_unix_socket_is_refused_and_the_first_unharmed(folder):
+async def test_a_second_server_on_the_same_unix_socket_is_refused_and_the_first_unharmed(
+    folder: Path,
+) -> None:
     address = f"unix:{folder}/s.sock"
     async with server_in(folder / "one", address):
         problem = await refusal(folder / "two", address)
@@ -96,7 +101,9 @@ async def test_a_second_server_on_the_same_unix_socket_is_refused_and_the_first_
 
 
 @pytest.mark.anyio
-async def test_a_second_server_on_the_same_data_folder_is_refused_and_the_first_unharmed(folder):
+async def test_a_second_server_on_the_same_data_folder_is_refused_and_the_first_unharmed(
+    folder: Path,
+) -> None:
     async with server_in(folder / "data") as first:
         problem = await refusal(folder / "data")
 
@@ -105,7 +112,7 @@ async def test_a_second_server_on_the_same_data_folder_is_refused_and_the_first_
 
 
 @pytest.mark.anyio
-async def test_a_start_that_failed_leaves_nothing_behind(folder):
+async def test_a_start_that_failed_leaves_nothing_behind(folder: Path) -> None:
     plugins = FakePlugins()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -123,7 +130,7 @@ async def test_a_start_that_failed_leaves_nothing_behind(folder):
 
 
 @pytest.mark.anyio
-async def test_the_port_of_a_start_that_failed_is_free_again(folder):
+async def test_the_port_of_a_start_that_failed_is_free_again(folder: Path) -> None:
     (folder / "file").write_text("not a socket")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -138,7 +145,7 @@ async def test_the_port_of_a_start_that_failed_is_free_again(folder):
 
 
 @pytest.mark.anyio
-async def test_a_socket_of_another_program_is_not_taken_over(folder):
+async def test_a_socket_of_another_program_is_not_taken_over(folder: Path) -> None:
     path = f"{folder}/s.sock"
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(path)
@@ -150,7 +157,7 @@ async def test_a_socket_of_another_program_is_not_taken_over(folder):
 
 
 @pytest.mark.anyio
-async def test_a_socket_that_nobody_listens_on_is_replaced(folder):
+async def test_a_socket_that_nobody_listens_on_is_replaced(folder: Path) -> None:
     path = f"{folder}/s.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(path)
@@ -160,14 +167,14 @@ async def test_a_socket_that_nobody_listens_on_is_replaced(folder):
 
 
 @pytest.mark.anyio
-async def test_a_socket_in_a_folder_that_is_not_there_is_named(folder):
+async def test_a_socket_in_a_folder_that_is_not_there_is_named(folder: Path) -> None:
     problem = await refusal(folder / "data", f"unix:{folder}/none/s.sock")
 
     assert problem == f"cannot listen on unix:{folder}/none/s.sock: No such file or directory"
 
 
 @pytest.mark.anyio
-async def test_an_address_of_another_machine_is_named(folder):
+async def test_an_address_of_another_machine_is_named(folder: Path) -> None:
     settings = Settings.model_validate(
         {"data_dir": folder / "data", "insecure": True, "listen": ["192.0.2.1:7433"]}
     )
@@ -178,7 +185,7 @@ async def test_an_address_of_another_machine_is_named(folder):
 
 
 @pytest.mark.anyio
-async def test_a_data_folder_that_cannot_be_made_is_named(folder):
+async def test_a_data_folder_that_cannot_be_made_is_named(folder: Path) -> None:
     (folder / "file").write_text("")
 
     problem = await refusal(folder / "file" / "data")
@@ -187,7 +194,7 @@ async def test_a_data_folder_that_cannot_be_made_is_named(folder):
 
 
 @pytest.mark.anyio
-async def test_the_drain_is_ordered_and_operators_can_look_at_it():
+async def test_the_drain_is_ordered_and_operators_can_look_at_it() -> None:
     steps: list[str] = []
     begun, may_end = anyio.Event(), anyio.Event()
 
@@ -202,9 +209,7 @@ async def test_the_drain_is_ordered_and_operators_can_look_at_it():
     async def look() -> None:
         async with channel_to(target) as channel:
             await begun.wait()
-            health = await health_pb2_grpc.HealthStub(channel).Check(
-                health_pb2.HealthCheckRequest()
-            )
+            health = await health_stub(channel).Check(health_pb2.HealthCheckRequest())
             steps.append(health_pb2.HealthCheckResponse.ServingStatus.Name(health.status))
             await pb_grpc.AdminServiceStub(channel).ListPlugins(pb.ListPluginsRequest())
             steps.append("admin answers")
@@ -216,7 +221,8 @@ async def test_the_drain_is_ordered_and_operators_can_look_at_it():
         may_end.set()
 
     with anyio.fail_after(20):
-        async with anyio.create_task_group() as tasks:
+        # Two, because the tasks outlive the server.
+        async with anyio.create_task_group() as tasks:  # noqa: SIM117
             async with served(plugins=plugins, finish_agents=finish_agents) as running:
                 target = f"127.0.0.1:{port_of(running.server)}"
                 tasks.start_soon(look)
@@ -231,22 +237,26 @@ async def test_the_drain_is_ordered_and_operators_can_look_at_it():
     ]
 
 
-async def ended_streams(*open_streams: grpc.aio.Call) -> list[str]:
+async def read_all(stream: grpc.aio.UnaryStreamCall[Any, Any]) -> None:
+    while await stream.read() is not grpc.aio.EOF:
+        pass
+
+
+async def ended_streams(*open_streams: grpc.aio.UnaryStreamCall[Any, Any]) -> list[str]:
     reasons = []
     for stream in open_streams:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            while await stream.read() is not grpc.aio.EOF:
-                pass
+            await read_all(stream)
         reasons.append(received(caught.value).info.reason)
     return reasons
 
 
 @pytest.mark.anyio
-async def test_open_streams_do_not_hold_up_the_end_and_are_told_why():
+async def test_open_streams_do_not_hold_up_the_end_and_are_told_why() -> None:
     async with served() as running:
         target = f"127.0.0.1:{port_of(running.server)}"
         channel = channel_to(target)
-        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        watch = health_stub(channel).Watch(health_pb2.HealthCheckRequest())
         await watch.read()
         # A stream that has sent nothing and whose server waits for its client.
         silent = channel.stream_stream(f"/{names.REFLECTION_V1_SERVICE}/ServerReflectionInfo")()

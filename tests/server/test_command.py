@@ -12,11 +12,11 @@ from pathlib import Path
 
 import grpc
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 
 from sagentry.api.admin.v1 import admin_service_pb2 as pb
 from sagentry.api.admin.v1 import admin_service_pb2_grpc as pb_grpc
-from tests.support.servers import short_folder
+from tests.support.servers import health_stub, short_folder
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("protos", "server", "plugins/python", "clients/python", ".")
@@ -24,7 +24,7 @@ SECONDS = 20
 
 
 @pytest.fixture
-def folder():
+def folder() -> Iterator[Path]:
     with short_folder() as made:
         yield made
 
@@ -79,7 +79,7 @@ def outcome(folder: Path, *arguments: str, **variables: str) -> tuple[int, str]:
     return process.returncode, errors
 
 
-def test_the_ready_line_names_addresses_that_answer(folder):
+def test_the_ready_line_names_addresses_that_answer(folder: Path) -> None:
     sock = f"unix:{folder}/s.sock"
 
     with serving(folder, "--listen", sock, "--listen", "127.0.0.1:0") as (_, addresses):
@@ -88,7 +88,7 @@ def test_the_ready_line_names_addresses_that_answer(folder):
         assert all(is_answering(address) for address in addresses)
 
 
-def test_a_proxy_that_leads_nowhere_does_not_matter(folder):
+def test_a_proxy_that_leads_nowhere_does_not_matter(folder: Path) -> None:
     proxy = "http://127.0.0.1:9"
 
     with serving(
@@ -98,10 +98,12 @@ def test_a_proxy_that_leads_nowhere_does_not_matter(folder):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_server_in_order_although_a_stream_is_open(folder, number):
+def test_a_signal_ends_the_server_in_order_although_a_stream_is_open(
+    folder: Path, number: signal.Signals
+) -> None:
     sock = f"unix:{folder}/s.sock"
     with serving(folder, "--listen", sock) as (process, [address]), channel_to(address) as channel:
-        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        watch = health_stub(channel).Watch(health_pb2.HealthCheckRequest())
         assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
 
         process.send_signal(number)
@@ -116,7 +118,7 @@ def test_a_signal_ends_the_server_in_order_although_a_stream_is_open(folder, num
     assert not (folder / "s.sock").exists()
 
 
-def test_an_admin_can_end_the_server(folder):
+def test_an_admin_can_end_the_server(folder: Path) -> None:
     with serving(folder, "--listen", "127.0.0.1:0") as (process, [address]):
         with channel_to(address) as channel:
             stub = pb_grpc.AdminServiceStub(channel)
@@ -127,7 +129,9 @@ def test_an_admin_can_end_the_server(folder):
         assert process.returncode == 0
 
 
-def test_a_killed_server_is_followed_by_the_next_one_on_the_same_socket_and_folder(folder):
+def test_a_killed_server_is_followed_by_the_next_one_on_the_same_socket_and_folder(
+    folder: Path,
+) -> None:
     sock = f"unix:{folder}/s.sock"
     with serving(folder, "--listen", sock) as (process, _):
         process.kill()
@@ -138,7 +142,7 @@ def test_a_killed_server_is_followed_by_the_next_one_on_the_same_socket_and_fold
         assert is_answering(sock)
 
 
-def test_a_second_server_on_the_same_folder_is_one_clear_line(folder):
+def test_a_second_server_on_the_same_folder_is_one_clear_line(folder: Path) -> None:
     with serving(folder, "--listen", "127.0.0.1:0") as (process, [address]):
         data = folder / "data"
         code, errors = outcome(folder, "--data-dir", str(data), "--listen", "127.0.0.1:0")
@@ -150,7 +154,7 @@ def test_a_second_server_on_the_same_folder_is_one_clear_line(folder):
         assert is_answering(address)
 
 
-def test_a_second_server_on_the_same_port_is_one_clear_line(folder):
+def test_a_second_server_on_the_same_port_is_one_clear_line(folder: Path) -> None:
     with serving(folder, "--listen", "127.0.0.1:0") as (_, [address]):
         other = folder / "other"
         code, errors = outcome(folder, "--data-dir", str(other), "--listen", address)
@@ -160,7 +164,7 @@ def test_a_second_server_on_the_same_port_is_one_clear_line(folder):
         assert is_answering(address)
 
 
-def test_wrong_settings_are_one_clear_line(folder):
+def test_wrong_settings_are_one_clear_line(folder: Path) -> None:
     config = folder / "c.yaml"
     config.write_text("\nlissten: []\n")
 
@@ -170,7 +174,7 @@ def test_wrong_settings_are_one_clear_line(folder):
     assert errors == f"sagentry: {config}:2: unknown key 'lissten'; did you mean 'listen'?\n"
 
 
-def test_listening_off_loopback_by_mistake_is_one_clear_line(folder):
+def test_listening_off_loopback_by_mistake_is_one_clear_line(folder: Path) -> None:
     code, errors = outcome(folder, "--listen", "0.0.0.0:0")
 
     assert code == 2
@@ -178,7 +182,7 @@ def test_listening_off_loopback_by_mistake_is_one_clear_line(folder):
     assert errors.count("\n") == 1
 
 
-def test_a_folder_that_cannot_be_written_is_one_clear_line(folder):
+def test_a_folder_that_cannot_be_written_is_one_clear_line(folder: Path) -> None:
     code, errors = outcome(folder, "--data-dir", "/proc/sagentry", "--listen", "127.0.0.1:0")
 
     assert code == 1
@@ -186,7 +190,7 @@ def test_a_folder_that_cannot_be_written_is_one_clear_line(folder):
     assert errors.count("\n") == 1
 
 
-def test_an_unknown_option_is_wrong_usage(folder):
+def test_an_unknown_option_is_wrong_usage(folder: Path) -> None:
     code, errors = outcome(folder, "--nope")
 
     assert code == 2

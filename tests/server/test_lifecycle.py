@@ -13,7 +13,7 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.mark.anyio
-async def test_nothing_is_waited_for_once_the_work_is_done():
+async def test_nothing_is_waited_for_once_the_work_is_done() -> None:
     async def work() -> None:
         pass
 
@@ -25,7 +25,7 @@ async def test_nothing_is_waited_for_once_the_work_is_done():
 
 
 @pytest.mark.anyio
-async def test_work_that_does_not_end_is_cancelled_when_the_budget_is_shortened():
+async def test_work_that_does_not_end_is_cancelled_when_the_budget_is_shortened() -> None:
     begun, cancelled = anyio.Event(), anyio.Event()
 
     async def work() -> None:
@@ -50,7 +50,7 @@ async def test_work_that_does_not_end_is_cancelled_when_the_budget_is_shortened(
 
 
 @pytest.mark.anyio
-async def test_what_goes_wrong_with_the_work_is_told():
+async def test_what_goes_wrong_with_the_work_is_told() -> None:
     async def work() -> None:
         raise LookupError("lost")
 
@@ -61,7 +61,7 @@ async def test_what_goes_wrong_with_the_work_is_told():
 
 
 @pytest.mark.anyio
-async def test_a_second_request_never_makes_the_end_later():
+async def test_a_second_request_never_makes_the_end_later() -> None:
     drain = Drain(timedelta(minutes=1))
 
     first = drain.begin()
@@ -71,7 +71,7 @@ async def test_a_second_request_never_makes_the_end_later():
 
 
 @pytest.mark.anyio
-async def test_an_end_at_once_leaves_time_for_answers_under_way():
+async def test_an_end_at_once_leaves_time_for_answers_under_way() -> None:
     drain = Drain(HOUR)
 
     end = drain.begin(timedelta(0))

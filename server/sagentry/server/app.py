@@ -160,7 +160,7 @@ def host_version() -> str:
 
 
 def _plugin_host(settings: Settings, runtime_dir: Path) -> PluginRunner:
-    from sagentry.server.plugin.host import PluginHost
+    from sagentry.server.plugin.host import PluginHost  # noqa: PLC0415
 
     return PluginHost(settings.plugins, runtime_dir=runtime_dir, host_version=host_version())
 

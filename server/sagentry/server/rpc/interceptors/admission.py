@@ -1,5 +1,6 @@
 """Keeps new work out of a server that is ending, and ends the streams that are open."""
 
+# ruff: noqa: ANN401 messages of any method pass through here
 from __future__ import annotations
 
 import asyncio

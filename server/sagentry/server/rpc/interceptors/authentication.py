@@ -1,5 +1,6 @@
 """Nobody gets in whom the Authenticator does not know."""
 
+# ruff: noqa: ANN401 messages of any method pass through here
 from __future__ import annotations
 
 from typing import Any

@@ -1,5 +1,6 @@
 """The one place where exceptions become statuses."""
 
+# ruff: noqa: ANN401 messages of any method pass through here
 from __future__ import annotations
 
 import asyncio

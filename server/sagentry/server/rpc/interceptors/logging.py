@@ -1,5 +1,6 @@
 """One line per RPC at level DEBUG; never contents."""
 
+# ruff: noqa: ANN401 messages of any method pass through here
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,6 @@
 """Gives every RPC an id that client and log share."""
 
+# ruff: noqa: ANN401 messages of any method pass through here
 from __future__ import annotations
 
 import uuid

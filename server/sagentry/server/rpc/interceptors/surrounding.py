@@ -1,5 +1,6 @@
 """What all interceptors build on: one form of handler for the four kinds of RPC."""
 
+# ruff: noqa: ANN401 messages of any method pass through here
 from __future__ import annotations
 
 import abc
