@@ -13,6 +13,7 @@ from sagentry.plugins.check.case import Case, Cases, Level, Outcome
 from sagentry.plugins.check.cases import ALL
 from sagentry.plugins.check.report import FORMATS, case_list, summary_of
 from sagentry.plugins.check.runner import Result, run, selected
+from sagentry.plugins.check.selection import full_names, known_failing
 from sagentry.plugins.check.session import Session
 from sagentry.plugins.check.target import TargetError, attached
 
@@ -28,6 +29,8 @@ __all__ = [
     "TargetError",
     "attached",
     "case_list",
+    "full_names",
+    "known_failing",
     "run",
     "selected",
     "summary_of",

@@ -69,6 +69,16 @@ class _Process(asyncio.SubprocessProtocol):
         self.has_ended = asyncio.Event()
         self.when_ended: Callable[[], object] = lambda: None
         self._rest = ""
+        self._transport: asyncio.SubprocessTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.SubprocessTransport)  # noqa: S101  it is one by its maker
+        self._transport = transport
+
+    @property
+    def code(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+        return self._transport.get_returncode() if self._transport is not None else None
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:  # noqa: ARG002  there is one pipe
         *lines, rest = (self._rest + data.decode("utf-8", errors="replace")).split("\n")
@@ -170,7 +180,9 @@ async def _first_info(
     except asyncio.CancelledError:
         if process is None or not process.has_ended.is_set():
             raise
-        raise TargetError(f"{target} ended before it could be reached{process.said()}") from None
+        raise TargetError(
+            f"{target} ended with code {process.code} before it could be reached{process.said()}"
+        ) from None
     except grpc.aio.AioRpcError as error:
         said = process.said() if process is not None else ""
         raise TargetError(f"{target}: {_problem(error, seconds)}{said}") from error
