@@ -16,9 +16,9 @@ MAX_MEDIA_TYPE_LENGTH = 256
 
 def document_to_pb(document: Document) -> document_pb2.Document:
     """Returns the document, its content as it is."""
-    return document_pb2.Document(
-        media_type=document.media_type, json=document.json, data=document.data
-    )
+    if document.json is not None:
+        return document_pb2.Document(media_type=document.media_type, json=document.json)
+    return document_pb2.Document(media_type=document.media_type, data=document.data or b"")
 
 
 def json_document(text: str) -> document_pb2.Document:

@@ -14,15 +14,16 @@ from sagentry.server.errors import InvalidInputError
 
 E = TypeVar("E", bound=enum.Enum)
 V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
 
 ID_RULE = "must be 1 to 256 characters in the range ! to ~"
 OPTIONAL_ID_RULE = "must be 0 to 256 characters in the range ! to ~"
 
 
-class EnumWrapper(Protocol[V]):
+class EnumWrapper(Protocol[V_co]):
     """An enum of the contract, as it is generated."""
 
-    def Value(self, name: str) -> V:  # noqa: N802 - the generated name
+    def Value(self, name: str) -> V_co:  # noqa: N802 - the generated name
         """Returns the number of a name."""
 
 

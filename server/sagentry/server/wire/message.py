@@ -147,7 +147,7 @@ def part_to_pb(part: Part) -> message_pb2.Part:
             assert_never(part)
 
 
-def part_from_pb(part: message_pb2.Part, *, field: str) -> Part:
+def part_from_pb(part: message_pb2.Part, *, field: str) -> Part:  # noqa: PLR0911 - one arm each
     """Returns the part.
 
     Raises:
@@ -225,9 +225,12 @@ def _result_from_pb(result: message_pb2.ToolResult, field: str) -> ToolResult:
 
 def media_to_pb(media: MediaPart) -> message_pb2.MediaPart:
     """Returns media; their kind is the arm that holds them."""
-    return message_pb2.MediaPart(
-        media_type=media.media_type, name=media.name, url=media.url, data=media.data
-    )
+    message = message_pb2.MediaPart(media_type=media.media_type, name=media.name)
+    if media.url is not None:
+        message.url = media.url
+    else:
+        message.data = media.data or b""
+    return message
 
 
 def media_from_pb(media: message_pb2.MediaPart, kind: MediaKind, *, field: str) -> MediaPart:
