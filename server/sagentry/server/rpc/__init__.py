@@ -1,0 +1,1 @@
+"""The server's face towards clients: gRPC in, domain terms inside."""
