@@ -59,10 +59,14 @@ class SagentryError(Exception):
         reason: A name of the contract's `ErrorReason` without its prefix.
         metadata: Every number and id of the message, as text.
         retry_after: When repeating the call makes sense, if the server knows.
+        user_message: A text that may be shown to the user of the client, or empty.
+        violations: (field, problem) of each part of the request that is at fault.
     """
 
     code: ClassVar[Code] = Code.INTERNAL
     retry_after: timedelta | None = None
+    user_message: str = ""
+    violations: Sequence[tuple[str, str]] = ()
 
     def __init__(self, reason: str, message: str, **metadata: object) -> None:
         """Words the error; `message` is lower case, without a full stop, at most 1 KiB."""
@@ -89,6 +93,7 @@ class InvalidInputError(SagentryError):
         super().__init__(reason, f"{field}: {problem}", field=field, **metadata)
         self.field = field
         self.problem = problem
+        self.violations = ((field, problem),)
 
 
 class NotFoundError(SagentryError):
@@ -256,3 +261,7 @@ class PartialWriteError(Exception):
 
 class ToolError(Exception):
     """A tool failed; its text is read by the model and by people."""
+
+
+class StartError(Exception):
+    """The server cannot start, for a reason outside of it; the text is one line for its operator."""

@@ -61,6 +61,13 @@ class PluginDirectory(Protocol):
             NotFoundError: PLUGIN_NOT_FOUND.
         """
 
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Calls the listener, on the event loop, after each change of what `list_plugins` returns.
+
+        Returns:
+            What ends it.
+        """
+
     async def test_plugin(self, name: str) -> PluginView:
         """Tries to attach the plugin now and returns what came of it.
 

@@ -1,0 +1,203 @@
+"""The composition root: the one place that names concrete classes and knows their order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Protocol
+
+import grpc.aio
+
+from sagentry.server.addresses import ListenAddress
+from sagentry.server.data_folder import locked_data_folder
+from sagentry.server.lifecycle import Drain, drain_on_signals
+from sagentry.server.ports import Authenticator, PluginDirectory
+from sagentry.server.rpc.admin_servicer import AdminServicer
+from sagentry.server.rpc.caller import AnonymousAuthenticator
+from sagentry.server.rpc.health import Health
+from sagentry.server.rpc.interceptors.admission import AdmissionInterceptor
+from sagentry.server.rpc.listening import listen
+from sagentry.server.rpc.server import (
+    AgentServicer,
+    EventServicer,
+    Servicers,
+    add_services,
+    new_server,
+)
+from sagentry.server.settings import Settings
+
+RUNTIME_FOLDER = "run"
+"""Folder in the data folder for sockets of plugins that the server launches."""
+
+logger = logging.getLogger(__name__)
+
+
+class PluginRunner(PluginDirectory, Protocol):
+    """Plugins that are attached while the server runs."""
+
+    async def start(self) -> None:
+        """Begins to attach them and returns; late plugins are waited for in the background."""
+
+    async def stop(self) -> None:
+        """Lets go of them and ends those that the server launched."""
+
+
+MakePlugins = Callable[[Settings, Path], PluginRunner]
+"""Makes the plugin host, given the folder for its sockets."""
+
+FinishAgents = Callable[[], Awaitable[None]]
+"""Lets agents finish what they do and save; cancelled when the budget of the drain is used up."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """A server that takes calls.
+
+    Attributes:
+        addresses: Where it listens, with real ports.
+        drain: Its end: `drain.begin()` begins it.
+        plugins: Its plugins.
+    """
+
+    addresses: tuple[ListenAddress, ...]
+    drain: Drain
+    plugins: PluginDirectory
+
+
+async def _no_agents() -> None:
+    """Finishes the agents of a server that has none."""
+
+
+@asynccontextmanager
+async def running_server(
+    settings: Settings,
+    *,
+    drain: Drain | None = None,
+    make_plugins: MakePlugins | None = None,
+    authenticator: Authenticator | None = None,
+    finish_agents: FinishAgents = _no_agents,
+) -> AsyncIterator[RunningServer]:
+    """Runs a server in this process while the context is open; leaving it drains the server.
+
+    The body should leave when `drain.wait_begun` returns. Everything is taken in order and given
+    back in the opposite one, also when the start fails half-way: health says NOT_SERVING, new work
+    is refused, agents finish, streams end, the server stops, plugins are let go, the data folder is
+    free. All of it together takes at most the budget of the drain, and what cancelled handlers and
+    plugins need to end.
+
+    Args:
+        settings: The settings; where to listen is in them.
+        drain: The end of the server, if something knows it already.
+        make_plugins: Makes the plugin host; the real one unless told otherwise.
+        authenticator: Finds out who calls; everybody may do everything unless told otherwise.
+        finish_agents: What to wait for once new work is refused.
+
+    Raises:
+        StartError: The data folder or an address cannot be had.
+    """
+    drain = drain or Drain(settings.drain_timeout)
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(locked_data_folder(settings.data_dir))
+        plugins = await _start_plugins(stack, settings, make_plugins or _plugin_host, folder)
+        health = Health(plugins)
+        stack.callback(plugins.subscribe(health.refresh))
+        admission = AdmissionInterceptor()
+        server = new_server(authenticator or AnonymousAuthenticator(), admission)
+        add_services(server, _servicers(plugins, drain), health)
+        sockets = stack.enter_context(ExitStack())
+        stack.push_async_callback(_stop, server, drain)
+        stack.callback(admission.end_streams)
+        stack.push_async_callback(_finish, finish_agents, drain)
+        stack.callback(admission.refuse_work)
+        stack.callback(health.drain)
+        stack.callback(_begin, drain)
+        addresses = await listen(server, settings.listen, sockets)
+        await server.start()
+        health.start_serving()
+        yield RunningServer(addresses, drain, plugins)
+
+
+async def run(
+    settings: Settings,
+    announce: Callable[[RunningServer], None],
+    *,
+    make_plugins: MakePlugins | None = None,
+) -> None:
+    """Runs a server until SIGTERM, SIGINT or DrainServer; returns when it has drained.
+
+    Args:
+        settings: The settings.
+        announce: Called once, when the server takes calls.
+        make_plugins: Makes the plugin host; the real one unless told otherwise.
+
+    Raises:
+        StartError: The data folder or an address cannot be had.
+    """
+    drain = Drain(settings.drain_timeout)
+    with drain_on_signals(drain):
+        async with running_server(settings, drain=drain, make_plugins=make_plugins) as server:
+            announce(server)
+            await drain.wait_begun()
+    logger.info("server ended")
+
+
+def host_version() -> str:
+    """Returns the version of the server; `0` when it runs from a folder that is not installed."""
+    try:
+        return metadata.version("sagentry")
+    except metadata.PackageNotFoundError:
+        return "0"
+
+
+def _plugin_host(settings: Settings, runtime_dir: Path) -> PluginRunner:
+    from sagentry.server.plugin.host import PluginHost
+
+    return PluginHost(settings.plugins, runtime_dir=runtime_dir, host_version=host_version())
+
+
+async def _start_plugins(
+    stack: AsyncExitStack, settings: Settings, make: MakePlugins, folder: Path
+) -> PluginRunner:
+    runtime_dir = folder / RUNTIME_FOLDER
+    runtime_dir.mkdir(mode=0o700, exist_ok=True)
+    plugins = make(settings, runtime_dir)
+    stack.push_async_callback(plugins.stop)
+    await plugins.start()
+    return plugins
+
+
+def _servicers(plugins: PluginDirectory, drain: Drain) -> Servicers:
+    # answers_not_yet completes these classes, which a type checker cannot know.
+    return Servicers(
+        agent=AgentServicer(),  # type: ignore[abstract]
+        event=EventServicer(),  # type: ignore[abstract]
+        admin=AdminServicer(plugins, drain.begin),  # type: ignore[abstract]
+    )
+
+
+def _begin(drain: Drain) -> None:
+    if not drain.has_begun:
+        drain.begin()
+
+
+async def _finish(finish_agents: FinishAgents, drain: Drain) -> None:
+    try:
+        is_done = await drain.finish(finish_agents())
+    except Exception:
+        # What is left to do has to be done all the same.
+        logger.exception("agents could not finish")
+    else:
+        if not is_done:
+            logger.warning("agents did not finish in time")
+
+
+async def _stop(server: grpc.aio.Server, drain: Drain) -> None:
+    # Does nothing to a server that runs. One whose start failed keeps the ports that it has got
+    # for as long as the process lives, unless it is started and stopped.
+    await server.start()
+    if not await drain.finish(server.stop(drain.remaining_seconds())):
+        await server.stop(None)

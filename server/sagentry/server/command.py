@@ -1,0 +1,84 @@
+"""The command `sagentry serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from sagentry.server.app import RunningServer, run
+from sagentry.server.errors import StartError
+from sagentry.server.logs import set_up_logging
+from sagentry.server.settings_sources import SettingsError, load_settings, unknown_variables
+
+EXIT_NOT_STARTED = 1
+EXIT_USAGE = 2
+
+logger = logging.getLogger(__name__)
+
+
+@click.command()
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    help="YAML file with settings. Environment variables SAGENTRY_… and options are above it.",
+)
+@click.option("--data-dir", help="Folder of the server's own data.")
+@click.option(
+    "--listen",
+    multiple=True,
+    help="unix:/absolute/path or host:port; may be repeated. Port 0 lets the system choose.",
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Allow listening off loopback without TLS and authentication.",
+)
+@click.option("--log-level", help="debug, info, warning or error.")
+def serve(
+    config: Path | None,
+    data_dir: str | None,
+    listen: tuple[str, ...],
+    insecure: bool,
+    log_level: str | None,
+) -> None:
+    """Run the agent server until SIGTERM or Ctrl-C.
+
+    Prints `sagentry: ready on ADDRESS, …` on standard output when it takes calls; logs go to
+    standard error. Exit codes: 0 ended as asked, 1 could not start, 2 wrong usage or settings.
+    """
+    given = {
+        "data_dir": data_dir,
+        "listen": list(listen),
+        "insecure": insecure,
+        "log_level": log_level,
+    }
+    # The one place that reads the environment of the process.
+    environ = os.environ  # noqa: TID251
+    try:
+        settings = load_settings(config, environ, {k: v for k, v in given.items() if v})
+    except SettingsError as error:
+        for problem in error.problems:
+            _complain(str(problem))
+        sys.exit(EXIT_USAGE)
+    set_up_logging(settings.log_level, settings.log_format)
+    unknown = unknown_variables(environ)
+    if unknown:
+        logger.warning("environment variables that are no settings", extra={"names": unknown})
+    try:
+        asyncio.run(run(settings, _announce))
+    except StartError as error:
+        _complain(str(error))
+        sys.exit(EXIT_NOT_STARTED)
+
+
+def _announce(server: RunningServer) -> None:
+    click.echo(f"sagentry: ready on {', '.join(map(str, server.addresses))}")
+
+
+def _complain(text: str) -> None:
+    click.echo(f"sagentry: {text}", err=True)

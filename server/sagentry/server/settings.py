@@ -1,0 +1,184 @@
+"""Settings of the server: what may be set, in which unit, and what holds when it is not set."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+)
+
+from sagentry.server.addresses import ListenAddress, TcpAddress, UnixAddress, parse_listen_address
+from sagentry.server.domain.ids import ID_PATTERN
+
+SOCKET_NAME = "sagentry.sock"
+"""Name of the default Unix socket in the data folder."""
+
+DEFAULT_TCP_ADDRESS = TcpAddress("127.0.0.1", 7433)
+"""Where the server listens beside its Unix socket unless `listen` is set."""
+
+_DURATION_PATTERN = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>ms|s|m|h)")
+_UNITS = {
+    "ms": timedelta(milliseconds=1),
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+}
+_LONGEST_DURATION = timedelta(days=365)
+
+
+def parse_duration(value: object) -> timedelta:
+    """Reads a duration such as `500ms`, `30s`, `5m` or `1h`.
+
+    Raises:
+        ValueError: The text is not a duration, or longer than a year. A bare number is refused:
+            nobody can see its unit.
+    """
+    if isinstance(value, timedelta):
+        return value
+    match = _DURATION_PATTERN.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        message = "must be a duration with its unit, for example 500ms, 30s or 5m"
+        raise ValueError(message)
+    number = float(match["number"])
+    if number > _LONGEST_DURATION / _UNITS[match["unit"]]:
+        message = "must be at most a year"
+        raise ValueError(message)
+    return number * _UNITS[match["unit"]]
+
+
+def _listen_address(value: object, info: ValidationInfo) -> ListenAddress:
+    if isinstance(value, (UnixAddress, TcpAddress)):
+        address: ListenAddress = value
+    elif isinstance(value, str):
+        address = parse_listen_address(value)
+    else:
+        message = "must be text, for example 127.0.0.1:7433"
+        raise ValueError(message)  # noqa: TRY004 pydantic takes only ValueError for bad input
+    is_exposed = isinstance(address, TcpAddress) and not address.is_loopback
+    if is_exposed and not info.data.get("insecure", False):
+        message = (
+            f"{address} can be reached from other machines, and there is no TLS and no"
+            " authentication; listen on loopback, or set insecure"
+        )
+        raise ValueError(message)
+    return address
+
+
+def _default_listen(data: dict[str, Any]) -> tuple[str, ...]:
+    # An invalid data_dir is missing here and reported by itself. The addresses go through the same
+    # check as explicit ones, so that a data folder with too long a path is refused.
+    sockets = (f"unix:{data['data_dir'] / SOCKET_NAME}",) if "data_dir" in data else ()
+    return (*sockets, str(DEFAULT_TCP_ADDRESS))
+
+
+def _at_least_one(
+    addresses: tuple[ListenAddress, ...],
+) -> tuple[ListenAddress, ...]:
+    if not addresses:
+        message = "must name at least one address"
+        raise ValueError(message)
+    return addresses
+
+
+def _data_dir(path: Path) -> Path:
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError as error:
+        message = "the home folder is not known; give an absolute path"
+        raise ValueError(message) from error
+
+
+def _plugin_name(name: str) -> str:
+    if ID_PATTERN.fullmatch(name) is None:
+        message = "a plugin's name must be 1 to 256 characters in the range ! to ~"
+        raise ValueError(message)
+    return name
+
+
+def _without_repetition(contracts: tuple[Contract, ...]) -> tuple[Contract, ...]:
+    if len(set(contracts)) != len(contracts):
+        message = "names a contract twice"
+        raise ValueError(message)
+    return contracts
+
+
+Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
+"""A span of time, written as `500ms`, `30s`, `5m` or `1h`."""
+
+
+class Contract(enum.StrEnum):
+    """What a plugin can be asked for."""
+
+    AGENT_PERSISTENCE = "agent_persistence"
+    DISPLAY_MESSAGE_PERSISTENCE = "display_message_persistence"
+    MESSAGE_PREPROCESSOR = "message_preprocessor"
+
+
+class _Section(BaseModel):
+    # Errors never repeat what was given: it may be a secret.
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+        validate_default=True,
+        use_attribute_docstrings=True,
+    )
+
+
+class PluginSettings(_Section):
+    """One plugin."""
+
+    target: str = Field(min_length=1, repr=False)
+    """Where it is: `unix:/path`, `dns:///host:port` or `exec:command`. Required. Not shown in
+    logs: a command line may hold secrets."""
+
+    contracts: Annotated[tuple[Contract, ...], AfterValidator(_without_repetition)] = Field(
+        min_length=1
+    )
+    """What it is used for. Required, at least one."""
+
+
+class Settings(_Section):
+    """All settings. Order matters: `listen` is checked against what is above it."""
+
+    data_dir: Annotated[Path, AfterValidator(_data_dir)] = Path("~/.local/share/sagentry")
+    """Folder of the server's own data; made with mode 0700. A relative path starts at the working
+    folder. Default: `sagentry` in the XDG data home."""
+
+    insecure: bool = False
+    """Allows listening off loopback without TLS and authentication. Default: false."""
+
+    listen: Annotated[
+        tuple[Annotated[ListenAddress, BeforeValidator(_listen_address)], ...],
+        AfterValidator(_at_least_one),
+    ] = Field(default_factory=_default_listen)  # type: ignore[arg-type]  # validated
+    """Where to listen: `unix:/absolute/path`, `host:port`, `[v6]:port`; port 0 lets the system
+    choose. Default: `sagentry.sock` in the data folder, and 127.0.0.1:7433."""
+
+    plugins: Annotated[
+        Mapping[Annotated[str, AfterValidator(_plugin_name)], PluginSettings],
+        AfterValidator(MappingProxyType),
+    ] = Field(default_factory=dict)
+    """The plugins by name. Default: none."""
+
+    drain_timeout: Annotated[Duration, Field(ge=timedelta(0))] = timedelta(seconds=25)
+    """Longest time from SIGTERM to the end of the process. Default: 25s, so that it is over before
+    the 30 s after which container platforms kill."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe level that is logged. Default: info."""
+
+    log_format: Literal["text", "json"] = "text"
+    """Form of the log lines on stderr. Default: text."""
