@@ -122,6 +122,7 @@ run_in_chroot() {
     mount -t proc proc "$ROOM/proc" 2>/dev/null || mount --rbind /proc "$ROOM/proc"
     mount --rbind /dev "$ROOM/dev"
     room=$ROOM target=$TARGET
+    exec 9>&-  # what runs in there does not hold the lock
     exec env -i HOME=/root LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
       "$@" chroot "$room" make -C /srv/sagentry "$target"
   ' cleanroom "${settings[@]}"
@@ -134,7 +135,7 @@ run_in_home() {
   local settings=()
   mapfile -t settings < <(client_settings)
   say "make $target, in a new clone with a new HOME"
-  env -i HOME="$room/home" PATH="$PATH" "${settings[@]}" make -C "$room/sagentry" "$target"
+  env -i HOME="$room/home" PATH="$PATH" "${settings[@]}" make -C "$room/sagentry" "$target" 9>&-
 }
 
 main() {
@@ -145,6 +146,9 @@ main() {
   fi
   [[ -z $(git status --porcelain) ]] || say "uncommitted changes are not part of this"
   mkdir -p build
+  exec 9>build/cleanroom.lock
+  flock --nonblock 9 || { say "another one is running, waiting for it"; flock 9; }
+  rm -rf --one-file-system build/cleanroom.??????  # left by a run that was killed; its mounts are gone
   room=$(mktemp -d build/cleanroom.XXXXXX)
   room=$root/$room
   # The room may hold device nodes and files of root, but no mount: those ended with their namespace.
