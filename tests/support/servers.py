@@ -16,7 +16,7 @@ from grpc_status import rpc_status
 
 from sagentry.server.addresses import TcpAddress
 from sagentry.server.app import FinishAgents, RunningServer, running_server
-from sagentry.server.ports import Authenticator
+from sagentry.server.ports import AgentDirectory, Authenticator
 from sagentry.server.settings import Settings
 from tests.support.fake_plugins import FakePlugins
 
@@ -48,6 +48,7 @@ async def served(
     plugins: FakePlugins | None = None,
     data_dir: Path | None = None,
     authenticator: Authenticator | None = None,
+    agents: AgentDirectory | None = None,
     finish_agents: FinishAgents | None = None,
 ) -> AsyncIterator[Served]:
     fake = plugins or FakePlugins()
@@ -57,7 +58,11 @@ async def served(
             {"data_dir": data_dir or folder / "data", "listen": listen}
         )
         async with running_server(
-            settings, make_plugins=lambda _settings, _dir: fake, authenticator=authenticator, **more
+            settings,
+            make_plugins=lambda _settings, _dir: fake,
+            authenticator=authenticator,
+            agents=agents,
+            **more,
         ) as server:
             async with channel_to(str(server.addresses[0])) as channel:
                 yield Served(server, channel, fake, settings.data_dir)
@@ -94,6 +99,4 @@ def received(error: grpc.aio.AioRpcError) -> ReceivedError:
         message = getattr(error_details_pb2, name)()
         packed.Unpack(message)
         details[name] = message
-    return ReceivedError(
-        error.code(), error.details() or "", details.get("ErrorInfo"), details
-    )
+    return ReceivedError(error.code(), error.details() or "", details.get("ErrorInfo"), details)

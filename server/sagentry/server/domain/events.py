@@ -59,7 +59,7 @@ class StreamEndReason(enum.Enum):
 
     DRAINING = "draining"
     LAGGED = "lagged"
-    TOKEN_EXPIRED = "token_expired"
+    TOKEN_EXPIRED = "token_expired"  # noqa: S105 - not a secret
     FENCED = "fenced"
     DELETED = "deleted"
 

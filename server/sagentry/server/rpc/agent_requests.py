@@ -158,7 +158,7 @@ def _place(text: str) -> int:
 
 def time_left(context: _Context) -> timedelta | None:
     """Returns how long the caller waits; None for as long as it takes."""
-    seconds = context.time_remaining()
+    seconds: float | None = context.time_remaining()  # None in fact, whatever its stub says
     return None if seconds is None else timedelta(seconds=max(0.0, seconds))
 
 

@@ -59,14 +59,14 @@ def subscribe_from_pb(request: pb.SubscribeEventsRequest) -> SubscribeEvents:
     )
 
 
-def add_event_service(server: grpc.aio.Server, servicer: EventServicer) -> None:
+def add_event_service(server: grpc.aio.Server, servicer: object) -> None:
     """Adds the service to a server that is not started.
 
     By hand, as the generated registration would serialize responses: they are bytes here.
     """
     # Any: completed by answers_not_yet, which a type checker cannot know.
     methods: Any = servicer
-    handlers = {
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "SubscribeEvents": grpc.unary_stream_rpc_method_handler(
             methods.SubscribeEvents,
             request_deserializer=pb.SubscribeEventsRequest.FromString,

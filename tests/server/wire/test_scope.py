@@ -7,7 +7,7 @@ import pytest
 from sagentry.api.type.v1 import scope_pb2
 from sagentry.server.domain.scope import Scope, ScopeKey, ScopeKind
 from sagentry.server.errors import InvalidInputError
-from sagentry.server.rpc.scope import scope_from_pb
+from sagentry.server.wire.scope import scope_from_pb
 
 
 def scoped(**fields) -> scope_pb2.Scope:
