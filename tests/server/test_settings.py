@@ -142,7 +142,10 @@ def test_variables_that_a_platform_makes_for_a_service_of_that_name_do_not_stop_
             "listen:\n- 127.0.0.1:1\n- nowhere\n",
             ":3: listen.1: must be unix:/absolute/path, host:port or [v6-address]:port",
         ),
-        ("listen: ['unix:here.sock']\n", ":1: listen.0: the path of a Unix socket must be absolute"),
+        (
+            "listen: ['unix:here.sock']\n",
+            ":1: listen.0: the path of a Unix socket must be absolute",
+        ),
         ("listen: ['127.0.0.1:70000']\n", ":1: listen.0: the port must be at most 65535"),
         ("listen: []\n", ":1: listen: must name at least one address"),
         ("listen: [7433]\n", ":1: listen.0: must be text"),

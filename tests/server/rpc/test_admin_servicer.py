@@ -56,9 +56,7 @@ async def test_one_plugin_can_be_read(plugins):
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("name", "reason"), [("stroe", "PLUGIN_NOT_FOUND"), ("", "FIELD_INVALID")]
-)
+@pytest.mark.parametrize(("name", "reason"), [("stroe", "PLUGIN_NOT_FOUND"), ("", "FIELD_INVALID")])
 async def test_a_wrong_name_is_told_apart_from_a_missing_one(plugins, name, reason):
     async with served(plugins=plugins) as running:
         with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -67,8 +67,6 @@ def test_an_error_of_any_length_is_cut_to_what_transports_accept(text):
 def test_a_cut_text_never_passes_its_limit_and_begins_like_the_whole(text, limit):
     result = cut(text, limit)
 
-    sent = sum(
-        1 if 32 <= byte < 127 and byte != ord("%") else 3 for byte in result.encode("utf-8")
-    )
+    sent = sum(1 if 32 <= byte < 127 and byte != ord("%") else 3 for byte in result.encode("utf-8"))
     assert sent <= limit
     assert text.encode("utf-8", "replace").decode().startswith(result.removesuffix("…"))
