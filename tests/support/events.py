@@ -27,7 +27,7 @@ class FixedClock:
     def monotonic(self) -> float:
         return 0.0
 
-    async def sleep(self, duration: timedelta) -> None:
+    async def sleep(self, _duration: timedelta) -> None:
         await asyncio.get_running_loop().create_future()
 
 
