@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 REPLACEMENT = "\ufffd"
 """What a lone surrogate becomes."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _PAIR_OR_LONE = re.compile("([\ud800-\udbff])([\udc00-\udfff])|[\ud800-\udfff]")
 
 
@@ -15,7 +17,7 @@ def repair(text: str) -> tuple[str, int]:
     """Makes text that can be encoded as UTF-8.
 
     Returns:
-        The text with pairs of halves joined and lone surrogates replaced, and how many were replaced.
+        The text with pairs joined and lone surrogates replaced, and how many were replaced.
     """
     if text.isascii() or _SURROGATE.search(text) is None:
         return text, 0
@@ -29,6 +31,28 @@ def repair(text: str) -> tuple[str, int]:
         return REPLACEMENT
 
     return _PAIR_OR_LONE.sub(mend, text), replaced
+
+
+def has_surrogate_escape(json_text: str) -> bool:
+    """Says whether JSON text has an escape of a surrogate half, which is legal there."""
+    return _ESCAPE.search(json_text) is not None
+
+
+def repair_object(value: dict[str, Any]) -> dict[str, Any]:
+    """Returns a JSON object whose texts can all be encoded."""
+    return {repair(key)[0]: _repair_value(inner) for key, inner in value.items()}
+
+
+def _repair_value(value: object) -> object:
+    match value:
+        case str():
+            return repair(value)[0]
+        case dict():
+            return repair_object(value)
+        case list():
+            return [_repair_value(inner) for inner in value]
+        case _:
+            return value
 
 
 class SurrogateJoiner:

@@ -1,9 +1,11 @@
 """A langchain chat model behind the `ChatModel` port."""
 
+# ruff: noqa: SLF001  (LangChainModel says why it calls what adapters implement)
+
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -12,6 +14,7 @@ from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatGeneration
 from langchain_core.runnables import RunnableBinding
 
+from sagentry.server.domain.messages import Message
 from sagentry.server.domain.models import ModelCallError, ModelChunk, ModelRequest, ToolSpec
 from sagentry.server.model.failures import to_model_call_error
 from sagentry.server.model.from_langchain import ChunkTranslator, UsageMode
@@ -42,7 +45,7 @@ class LangChainModel:
         *,
         provider: str = "",
         usage_mode: UsageMode = UsageMode.INCREMENTS,
-        check: Callable[[ModelRequest], None] | None = None,
+        check: Callable[[Sequence[Message]], None] | None = None,
         options: Callable[[ModelRequest], Mapping[str, Any]] | None = None,
     ) -> None:
         """Wraps a model.
@@ -52,7 +55,7 @@ class LangChainModel:
             model: The model, made with `max_retries=0`: the server retries, visibly.
             provider: Whose opaque parts are given back.
             usage_mode: What the usage in the model's chunks means.
-            check: Looks at each request first; raises ModelCallError.
+            check: Looks at each request's messages first; raises ModelCallError.
             options: More keyword arguments for one call.
         """
         self.name = name
@@ -71,15 +74,15 @@ class LangChainModel:
             ModelCallError: The call failed; pieces that came before stay valid.
         """
         if self._check is not None:
-            self._check(request)
+            self._check(request.messages)
         translator = ChunkTranslator(self._usage_mode)
         try:
             messages = to_langchain(request, self._provider)
-            async with aclosing(self._generations(messages, self._arguments(request))) as answer:
-                async for generation in answer:
-                    for chunk in translator.translate(
-                        generation.message, generation.generation_info
-                    ):
+            answer = self._generations(messages, self._arguments(request))
+            async with aclosing(answer) as generations:
+                async for generation in generations:
+                    info = generation.generation_info
+                    for chunk in translator.translate(generation.message, info):
                         yield chunk
         except Exception as error:
             if translator.stop is None:
@@ -117,21 +120,22 @@ class LangChainModel:
 
     async def _generations(
         self, messages: list[BaseMessage], arguments: dict[str, Any]
-    ) -> AsyncIterator[ChatGeneration]:
+    ) -> AsyncGenerator[ChatGeneration, None]:
         if _streams(self._model):
-            stream = self._model._astream(messages, stop=None, **arguments)  # noqa: SLF001
-            async with aclosing(stream) as chunks:  # type: ignore[type-var]
-                async for chunk in chunks:
+            stream = self._model._astream(messages, stop=None, **arguments)
+            try:
+                async for chunk in stream:
                     yield chunk
+            finally:
+                # Closing ends the provider's stream now and not when the collector comes by.
+                if isinstance(stream, AsyncGenerator):
+                    await stream.aclose()
             return
-        result = await self._model._agenerate(messages, stop=None, **arguments)  # noqa: SLF001
+        result = await self._model._agenerate(messages, stop=None, **arguments)
         for generation in result.generations:
             yield generation
 
 
 def _streams(model: BaseChatModel) -> bool:
     kind = type(model)
-    return (
-        kind._astream is not BaseChatModel._astream  # noqa: SLF001
-        or kind._stream is not BaseChatModel._stream  # noqa: SLF001
-    )
+    return kind._astream is not BaseChatModel._astream or kind._stream is not BaseChatModel._stream

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from langchain_core.messages import AIMessageChunk, BaseMessage
 from langchain_core.messages import AIMessage as WholeMessage
+from langchain_core.messages import AIMessageChunk, BaseMessage
 
 from sagentry.server.domain.messages import TokenUsage
 from sagentry.server.domain.models import (
@@ -209,7 +209,9 @@ class ChunkTranslator:
         for call in message.tool_calls:
             yield from self._leave_content()
             arguments = json.dumps(call["args"], ensure_ascii=False)
-            yield from self._calls.piece({"id": call["id"], "name": call["name"], "args": arguments})
+            yield from self._calls.piece(
+                {"id": call["id"], "name": call["name"], "args": arguments}
+            )
         for bad in message.invalid_tool_calls:
             yield from self._leave_content()
             yield from self._calls.piece(bad)

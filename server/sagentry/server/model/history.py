@@ -101,35 +101,38 @@ def _message_problem(message: Message, seen_calls: set[str]) -> str | None:
         if not isinstance(part, _ALLOWED[message.role]):
             kind = type(part).__name__
             return f".parts[{index}] is a {kind} in a message of role {message.role.value}"
-        problem = _part_problem(part)
+        problem = _part_problem(part) or _repetition(part, seen_calls)
         if problem is not None:
             return f".parts[{index}]{problem}"
-        if isinstance(part, ToolCall):
-            if part.call_id in seen_calls:
-                return f".parts[{index}] repeats the call id {part.call_id}"
-            seen_calls.add(part.call_id)
-    if isinstance(message.parts[-1], ThinkingPart):
-        return " ends with thinking"
+    return " ends with thinking" if isinstance(message.parts[-1], ThinkingPart) else None
+
+
+def _repetition(part: Part, seen_calls: set[str]) -> str | None:
+    if not isinstance(part, ToolCall):
+        return None
+    if part.call_id in seen_calls:
+        return f" repeats the call id {part.call_id}"
+    seen_calls.add(part.call_id)
     return None
 
 
 def _part_problem(part: Part) -> str | None:
     match part:
-        case TextPart(text=text):
-            return None if text.strip() else " is text without a visible character"
-        case ThinkingPart(signature=signature):
-            return None if signature else " is thinking without a signature"
         case ToolCall():
             return _call_problem(part)
         case ToolResult(parts=parts):
-            if not parts:
-                return " is a result without parts"
             problems = [_part_problem(inner) for inner in parts]
-            return next((problem for problem in problems if problem is not None), None)
+            found = next((problem for problem in problems if problem is not None), None)
+            return found if parts else " is a result without parts"
+        case TextPart(text=text):
+            is_valid, problem = bool(text.strip()), " is text without a visible character"
+        case ThinkingPart(signature=signature):
+            is_valid, problem = bool(signature), " is thinking without a signature"
         case MediaPart(url=url, data=data):
-            return None if bool(url) != bool(data) else " needs exactly one of url and data"
+            is_valid, problem = bool(url) != bool(data), " needs exactly one of url and data"
         case OpaquePart(document=document):
-            return None if document.json or document.data else " is opaque and empty"
+            is_valid, problem = bool(document.json or document.data), " is opaque and empty"
+    return None if is_valid else problem
 
 
 def _call_problem(call: ToolCall) -> str | None:

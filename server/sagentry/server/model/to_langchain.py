@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,12 +20,10 @@ from sagentry.server.domain.messages import (
     ToolCall,
 )
 from sagentry.server.domain.models import ModelCallError, ModelRequest, ToolSpec
-from sagentry.server.domain.text import repair
+from sagentry.server.domain.text import has_surrogate_escape, repair_object
 
 Content = str | list[str | dict[str, Any]]
 """Content of a langchain message."""
-
-_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def opaque_media_type(provider: str) -> str:
@@ -174,21 +171,7 @@ def arguments_of(call: ToolCall) -> dict[str, Any]:
     if not isinstance(arguments, dict):
         problem = f"the arguments of the call {call.name} are not a JSON object"
         raise ModelCallError("HISTORY_INVALID", problem)
-    if _SURROGATE_ESCAPE.search(call.arguments_json):
+    if has_surrogate_escape(call.arguments_json):
         # An escape of half a pair is legal in JSON and not in the text that a provider is sent.
-        repaired = _repaired(arguments)
-        assert isinstance(repaired, dict)  # noqa: S101  (the type is kept)
-        return repaired
+        return repair_object(arguments)
     return arguments
-
-
-def _repaired(value: Any) -> Any:
-    match value:
-        case str():
-            return repair(value)[0]
-        case dict():
-            return {repair(key)[0]: _repaired(inner) for key, inner in value.items()}
-        case list():
-            return [_repaired(inner) for inner in value]
-        case _:
-            return value
