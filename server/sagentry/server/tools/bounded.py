@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Coroutine, Generator
 from datetime import timedelta
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 _log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class EndableCoroutine(Generic[T]):
                     sent = yield awaited
                 except BaseException as thrown:  # passed on: it is meant for the coroutine
                     if self._must_end:
-                        self._close()
+                        self.close()
                         raise
                     awaited = self._coroutine.throw(thrown)
                 else:
@@ -48,10 +49,11 @@ class EndableCoroutine(Generic[T]):
             result: T = stop.value
             return result
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Ends the coroutine where it stands; does nothing when it is over."""
         try:
             self._coroutine.close()
-        except BaseException as error:  # whatever it does about it, it is over
+        except BaseException as error:  # noqa: BLE001  (whatever it does about it, it is over)
             _log.warning("a tool resisted its end: %s", type(error).__name__)
 
 
@@ -84,44 +86,52 @@ class Threads:
         """
         if self._abandoned >= self._most_abandoned:
             raise ThreadsExhaustedError
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[T] = loop.create_future()
-        ended = False
-
-        def settle(result: T | None, error: BaseException | None) -> None:
-            nonlocal ended
-            ended = True
-            if done.cancelled():
-                self._abandoned -= 1
-            elif error is not None:
-                done.set_exception(error)
-            else:
-                done.set_result(result)  # type: ignore[arg-type]  # a result is there without an error
-
-        def work() -> None:
-            result: T | None = None
-            error: BaseException | None = None
-            try:
-                result = call()
-            except StopIteration as stop:
-                # A future takes every exception but this one.
-                error = RuntimeError(f"raised StopIteration: {stop.value!r}")
-            except BaseException as raised:  # the caller decides what it means
-                error = raised
-            try:
-                loop.call_soon_threadsafe(settle, result, error)
-            except RuntimeError:
-                _log.debug("a tool ended after the server")
-
+        work = _Work(call, self._on_late_end)
         context = contextvars.copy_context()
-        threading.Thread(target=context.run, args=(work,), name=name, daemon=True).start()
+        threading.Thread(target=context.run, args=(work.do,), name=name, daemon=True).start()
         try:
-            return await done
+            return await work.done
         except asyncio.CancelledError:
-            if not ended:
+            if not work.ended:
+                work.abandoned = True
                 self._abandoned += 1
-                done.cancel()
             raise
+
+    def _on_late_end(self) -> None:
+        self._abandoned -= 1
+
+
+class _Work(Generic[T]):
+    """One call in a thread. All but `do` happens on the event loop."""
+
+    def __init__(self, call: Callable[[], T], on_late_end: Callable[[], None]) -> None:
+        self._call = call
+        self._on_late_end = on_late_end
+        self._loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[T] = self._loop.create_future()
+        self.ended = False
+        self.abandoned = False
+
+    def do(self) -> None:
+        settle: Callable[[], None]
+        try:
+            result = self._call()
+            settle = partial(self._settle, lambda: self.done.set_result(result))
+        except BaseException as raised:  # noqa: BLE001  (the caller decides what it means)
+            # A future takes every exception but StopIteration.
+            error = RuntimeError(repr(raised)) if isinstance(raised, StopIteration) else raised
+            settle = partial(self._settle, partial(self.done.set_exception, error))
+        try:
+            self._loop.call_soon_threadsafe(settle)
+        except RuntimeError:
+            _log.debug("a tool ended after the server")
+
+    def _settle(self, set_outcome: Callable[[], None]) -> None:
+        self.ended = True
+        if self.abandoned:
+            self._on_late_end()
+        elif not self.done.done():
+            set_outcome()
 
 
 async def within(
@@ -149,24 +159,28 @@ async def within(
             # Of the coroutine's own making when nobody cancelled: then it is a failure like others.
             failure.append(RuntimeError("cancelled itself"))
             raise
-        except BaseException as error:  # kept from the task group, which would wrap it
+        except BaseException as error:  # noqa: BLE001  (the task group would wrap it)
             failure.append(error)
 
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(work())
+    try:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(work())
 
-        def end() -> None:
-            endable.must_end()
-            task.cancel()
-
-        try:
-            done, _ = await asyncio.wait({task}, timeout=limit.total_seconds())
-            in_time = bool(done)
-        finally:
-            if not task.done():
+            def end() -> None:
+                endable.must_end()
                 task.cancel()
-                timer = loop.call_later(grace.total_seconds(), end)
-                task.add_done_callback(lambda _: timer.cancel())
+
+            try:
+                done, _ = await asyncio.wait({task}, timeout=limit.total_seconds())
+                in_time = bool(done)
+            finally:
+                if not task.done():
+                    task.cancel()
+                    timer = loop.call_later(grace.total_seconds(), end)
+                    task.add_done_callback(lambda _: timer.cancel())
+    finally:
+        # It has not even begun if this was cancelled at once.
+        endable.close()
     if not in_time:
         return False, None
     if failure:

@@ -85,7 +85,10 @@ class FunctionTool:
         self.display_text = display_text or name
         self.read_only = read_only
         self.time_limit = time_limit
-        self.is_synchronous = not inspect.iscoroutinefunction(function)
+        self.is_synchronous = not (
+            inspect.iscoroutinefunction(function)
+            or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+        )
 
     async def run(self, arguments: dict[str, object], context: ToolContext) -> str:
         """Runs one call and returns the text of its result.
@@ -155,7 +158,13 @@ def _arguments_model(
     name: str, function: Callable[..., object], documentation: str
 ) -> tuple[type[BaseModel], str]:
     """Returns the model of the arguments and the name of the parameter for the context, or empty."""
-    hints = get_type_hints(function, include_extras=True)
+    try:
+        hints = get_type_hints(
+            function if inspect.isroutine(function) else function.__call__, include_extras=True
+        )
+    except (NameError, TypeError) as error:
+        problem = f"tool {name}: its type hints cannot be read: {error}"
+        raise ToolDefinitionError(problem) from error
     described = _described_arguments(documentation)
     fields: dict[str, Any] = {}
     context_name = ""

@@ -6,7 +6,7 @@ import asyncio
 import enum
 import json
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, runtime_checkable
@@ -104,13 +104,21 @@ class ToolRunner:
     async def run(
         self,
         call: ToolCall,
-        tools: Mapping[str, Tool],
+        tool: Tool | None,
         context: ToolContext,
+        *,
+        known: Iterable[str] = (),
     ) -> ToolOutcome:
-        """Runs a call by the tool of its name. Raises nothing but being cancelled."""
-        tool = tools.get(call.name)
+        """Runs a call. Raises nothing but being cancelled.
+
+        Args:
+            call: The call, as the model wrote it.
+            tool: The tool of its name; None when there is none.
+            context: What the tool is told beside its arguments.
+            known: Names of the tools that there are, told to a model that asked for another.
+        """
         if tool is None:
-            return _unknown(call.name, tools)
+            return _unknown(call.name, known)
         try:
             arguments = parse_arguments(call.arguments_json)
         except ArgumentsError as error:
@@ -145,7 +153,7 @@ class ToolRunner:
             return ToolOutcome(problem, ToolFailure.TOOLS_EXHAUSTED)
         except (asyncio.CancelledError, KeyboardInterrupt):
             raise
-        except BaseException as error:  # a tool must not end the server, not even by sys.exit
+        except BaseException as error:  # noqa: BLE001  (not even sys.exit ends the server)
             error_id = new_id("err")
             _log.error("tool %s broke (%s)", name, error_id, exc_info=error)
             problem = f"{name} failed for a reason of its own (error id {error_id})."
@@ -197,9 +205,8 @@ def _json_kind(value: object) -> str:
     return kinds.get(type(value), "a number")
 
 
-def _unknown(name: str, tools: Mapping[str, Tool]) -> ToolOutcome:
-    known = sorted(tools)
-    listed = ", ".join(known[:_SHOWN_NAMES]) or "(none)"
+def _unknown(name: str, tools: Iterable[str]) -> ToolOutcome:
+    listed = ", ".join(sorted(tools)[:_SHOWN_NAMES]) or "(none)"
     shown = repair(name)[0]
     return ToolOutcome(f"There is no tool {shown!r}. Tools: {listed}.", ToolFailure.UNKNOWN_TOOL)
 
