@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -67,7 +67,7 @@ class LangChainModel:
         self._options = options
         self._bindings: dict[tuple[ToolSpec, ...], dict[str, Any]] = {}
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelChunk, None]:
         """Answers a request in pieces, an EndChunk last. Closing the iterator ends the call.
 
         Raises:

@@ -173,7 +173,10 @@ def _chunks(step: Step, index: int, match: Match, calls: int) -> list[AIMessageC
         rest = [tool_call_chunk(args=piece, index=index) for piece in pieces]
         return [AIMessageChunk(content="", tool_call_chunks=[piece]) for piece in (first, *rest)]
     if step.usage is not None:
-        return [AIMessageChunk(content="", usage_metadata=_usage(step.usage))]
+        chunk = AIMessageChunk(content="")
+        # Not by the constructor: it demands counts that a provider, and so a script, may leave out.
+        chunk.usage_metadata = _usage(step.usage)
+        return [chunk]
     return [] if step.end is None else [_end(step.end)]
 
 

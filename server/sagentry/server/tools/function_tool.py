@@ -158,10 +158,9 @@ def _arguments_model(
     name: str, function: Callable[..., object], documentation: str
 ) -> tuple[type[BaseModel], str]:
     """Returns the model of the arguments and the name of the parameter for the context, or empty."""
+    target: Any = function if inspect.isroutine(function) else type(function).__call__
     try:
-        hints = get_type_hints(
-            function if inspect.isroutine(function) else function.__call__, include_extras=True
-        )
+        hints = get_type_hints(target, include_extras=True)
     except (NameError, TypeError) as error:
         problem = f"tool {name}: its type hints cannot be read: {error}"
         raise ToolDefinitionError(problem) from error
