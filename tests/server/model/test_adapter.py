@@ -1,6 +1,9 @@
+# ruff: noqa: ANN401, ARG002, SLF001  (the fakes have the signatures of langchain)
+
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import subprocess
 import sys
@@ -15,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from pydantic import Field
 
 from sagentry.server.domain.messages import (
     Document,
@@ -31,6 +35,8 @@ from sagentry.server.domain.messages import (
 )
 from sagentry.server.domain.models import (
     EndChunk,
+    ModelCallError,
+    ModelChunk,
     SignatureChunk,
     StopKind,
     TextChunk,
@@ -70,8 +76,8 @@ class FakeProvider(BaseChatModel):
     """Sends the chunks it is given; records what it was asked and whether it was closed."""
 
     chunks: list[Any]
-    asked: list[tuple[list[BaseMessage], dict[str, Any]]] = []
-    closed: list[bool] = []
+    asked: list[tuple[list[BaseMessage], dict[str, Any]]] = Field(default_factory=list)
+    closed: list[bool] = Field(default_factory=list)
 
     @property
     def _llm_type(self) -> str:
@@ -97,7 +103,7 @@ class FakeProvider(BaseChatModel):
 
 
 def provider(*chunks: object) -> FakeProvider:
-    return FakeProvider(chunks=list(chunks), asked=[], closed=[])
+    return FakeProvider(chunks=list(chunks))
 
 
 def model_of(*chunks: object, **settings: Any) -> LangChainModel:
@@ -116,7 +122,7 @@ def piece(**fields: Any) -> AIMessageChunk:
     return AIMessageChunk(content="", tool_call_chunks=[tool_call_chunk(**fields)])
 
 
-async def test_text_thinking_signature_calls_and_end_arrive_in_order_and_byte_for_byte():
+async def test_text_thinking_signature_calls_and_end_arrive_in_order_and_byte_for_byte() -> None:
     chunks = await answer(
         model_of(
             block(type="thinking", thinking="think ", index=0),
@@ -144,7 +150,7 @@ async def test_text_thinking_signature_calls_and_end_arrive_in_order_and_byte_fo
     ]
 
 
-async def test_a_signature_in_pieces_is_passed_on_whole_and_two_thoughts_stay_two():
+async def test_a_signature_in_pieces_is_passed_on_whole_and_two_thoughts_stay_two() -> None:
     chunks = await answer(
         model_of(
             block(type="thinking", thinking="one", signature="ab"),
@@ -158,7 +164,7 @@ async def test_a_signature_in_pieces_is_passed_on_whole_and_two_thoughts_stay_tw
     assert chunks.index(SignatureChunk(b"abcd")) < chunks.index(ThinkingChunk("two"))
 
 
-async def test_half_a_signature_of_a_cut_stream_is_not_kept_as_a_signature():
+async def test_half_a_signature_of_a_cut_stream_is_not_kept_as_a_signature() -> None:
     chunks, error = await failing_answer(
         model_of(block(type="thinking", thinking="one", signature="ab"), ConnectionError()),
         request(),
@@ -167,7 +173,7 @@ async def test_half_a_signature_of_a_cut_stream_is_not_kept_as_a_signature():
     assert error.retryable
 
 
-async def test_thinking_of_other_providers_is_thinking_too():
+async def test_thinking_of_other_providers_is_thinking_too() -> None:
     chunks = await answer(
         model_of(
             AIMessageChunk(content="", additional_kwargs={"reasoning_content": "a"}),
@@ -179,7 +185,7 @@ async def test_thinking_of_other_providers_is_thinking_too():
     assert thinking_of(chunks) == "ab"
 
 
-async def test_a_block_of_a_kind_that_the_server_does_not_know_does_not_break_the_answer():
+async def test_a_block_of_a_kind_that_the_server_does_not_know_does_not_break_the_answer() -> None:
     chunks = await answer(
         model_of(block(type="hologram"), block(type="hologram"), text("a"), END), request()
     )
@@ -194,7 +200,9 @@ async def test_a_block_of_a_kind_that_the_server_does_not_know_does_not_break_th
         (UsageMode.TOTALS, [(10, 1), (10, 4), (10, 7)], (10, 7)),
     ],
 )
-async def test_tokens_are_not_counted_twice_however_the_provider_reports_them(mode, reports, total):
+async def test_tokens_are_not_counted_twice_however_the_provider_reports_them(
+    mode: UsageMode, reports: list[tuple[int, int]], total: tuple[int, int]
+) -> None:
     pieces = [
         AIMessageChunk(
             content="",
@@ -208,7 +216,7 @@ async def test_tokens_are_not_counted_twice_however_the_provider_reports_them(mo
     assert last.cache_read_tokens is None
 
 
-async def test_usage_behind_the_stop_reason_still_counts():
+async def test_usage_behind_the_stop_reason_still_counts() -> None:
     usage = AIMessageChunk(
         content="",
         usage_metadata={
@@ -251,24 +259,26 @@ async def test_usage_behind_the_stop_reason_still_counts():
         ({"model_name": "x"}, None),
     ],
 )
-def test_an_answer_that_was_cut_off_is_not_taken_for_a_whole_one(metadata, kind):
+def test_an_answer_that_was_cut_off_is_not_taken_for_a_whole_one(
+    metadata: dict[str, object], kind: StopKind | None
+) -> None:
     assert stop_kind(metadata) is kind
 
 
-async def test_a_stream_that_ends_without_a_reason_is_cut_and_what_came_is_kept():
+async def test_a_stream_that_ends_without_a_reason_is_cut_and_what_came_is_kept() -> None:
     chunks, error = await failing_answer(model_of(text("half a sen")), request())
     assert chunks == [TextChunk("half a sen")]
     assert (error.reason, error.retryable) == ("MODEL_STREAM_CUT", True)
 
 
-async def test_a_connection_that_fails_behind_a_whole_answer_does_not_cost_the_answer():
+async def test_a_connection_that_fails_behind_a_whole_answer_does_not_cost_the_answer() -> None:
     chunks = await answer(model_of(text("whole"), END, ConnectionError()), request())
     assert chunks == [TextChunk("whole"), EndChunk(StopKind.STOP)]
 
 
-async def test_a_model_that_does_not_stream_still_answers_with_its_calls():
+async def test_a_model_that_does_not_stream_still_answers_with_its_calls() -> None:
     class Whole(FakeProvider):
-        _astream = BaseChatModel._astream  # type: ignore[assignment]
+        _astream = BaseChatModel._astream
 
         async def _agenerate(self, messages: Any, *args: Any, **kwargs: Any) -> ChatResult:
             said = AIMessage(
@@ -288,7 +298,7 @@ async def test_a_model_that_does_not_stream_still_answers_with_its_calls():
     assert chunks[-1] == EndChunk(StopKind.STOP)
 
 
-async def test_closing_the_answer_closes_the_connection_at_once():
+async def test_closing_the_answer_closes_the_connection_at_once() -> None:
     fake = provider(text("a"), text("b"), END)
     async with aclosing(LangChainModel("m", fake).stream(request())) as stream:
         assert await anext(stream) == TextChunk("a")
@@ -296,7 +306,7 @@ async def test_closing_the_answer_closes_the_connection_at_once():
     assert fake.closed == [True]
 
 
-async def test_cancelling_the_run_closes_the_connection():
+async def test_cancelling_the_run_closes_the_connection() -> None:
     entered = asyncio.Event()
 
     class Waiting(FakeProvider):
@@ -308,7 +318,7 @@ async def test_cancelling_the_run_closes_the_connection():
             finally:
                 self.closed.append(True)
 
-    fake = Waiting(chunks=[], closed=[])
+    fake = Waiting(chunks=[])
     async with asyncio.TaskGroup() as group:
         task = group.create_task(answer(LangChainModel("m", fake), request()))
         await entered.wait()
@@ -355,8 +365,8 @@ def caused(error: Exception, cause: Exception) -> Exception:
     ],
 )
 async def test_a_provider_that_fails_is_retried_only_where_that_helps(
-    raised, reason, retryable, after
-):
+    raised: Exception, reason: str, *, retryable: bool, after: float | None
+) -> None:
     chunks, error = await failing_answer(model_of(text("a"), raised), request())
     assert chunks == [TextChunk("a")]
     assert (error.reason, error.retryable) == (reason, retryable)
@@ -364,17 +374,16 @@ async def test_a_provider_that_fails_is_retried_only_where_that_helps(
     assert not any(word in error.message for word in ("sk-123", "example.invalid", "content"))
 
 
-async def test_a_model_without_tools_says_so_instead_of_answering_without_them():
+async def test_a_model_without_tools_says_so_instead_of_answering_without_them() -> None:
     model = LangChainModel("m", FakeListChatModel(responses=["a"]))
-    with pytest.raises(Exception, match=".*") as caught:
-        await answer(model, request(tools=["look_up"]))
-    assert getattr(caught.value, "reason", "") == "MODEL_FAILED"
+    _, error = await failing_answer(model, request(tools=["look_up"]))
+    assert error.reason == "MODEL_FAILED"
 
 
 # What the model is told.
 
 
-async def test_the_conversation_reaches_the_model_whole():
+async def test_the_conversation_reaches_the_model_whole() -> None:
     fake = provider(text("a"), END)
     asked = request(
         user("q", MediaPart(MediaKind.IMAGE, "image/png", "x.png", data=b"\x00png")),
@@ -401,19 +410,22 @@ async def test_the_conversation_reaches_the_model_whole():
         "base64": "AHBuZw==",
     }
     said = messages[2]
+    assert isinstance(said, AIMessage)
     assert said.content[0] == {"type": "thinking", "thinking": "hm", "signature": "sïg"}
     assert [(c["id"], c["args"]) for c in said.tool_calls] == [
         ("toolu_9", {"n": 2**53 + 1}),
         ("call-2", {}),
     ]
-    assert [(m.tool_call_id, m.status, m.content) for m in messages[3:5]] == [
+    assert [
+        (m.tool_call_id, m.status, m.content) for m in messages if isinstance(m, ToolMessage)
+    ] == [
         ("toolu_9", "error", "no"),
         ("call-2", "success", "done"),
     ]
     assert arguments["tools"][0]["function"]["name"] == "look_up"
 
 
-def test_opaque_parts_go_back_to_their_own_provider_only():
+def test_opaque_parts_go_back_to_their_own_provider_only() -> None:
     own = OpaquePart(
         Document(opaque_media_type("p"), json='{"type": "redacted_thinking", "data": "x"}')
     )
@@ -425,7 +437,7 @@ def test_opaque_parts_go_back_to_their_own_provider_only():
     ]
 
 
-def test_half_a_character_in_old_arguments_does_not_break_every_later_request():
+def test_half_a_character_in_old_arguments_does_not_break_every_later_request() -> None:
     asked = request(
         user("q"),
         assistant(call("c", text='{"a": ["\\ud83d", "\\ud83d\\ude00"]}')),
@@ -450,7 +462,7 @@ def split(source: str, cuts: list[int]) -> list[str]:
     ]
     places = sorted({cut % (len(halves) + 1) for cut in cuts})
     bounds = [0, *places, len(halves)]
-    return ["".join(halves[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return ["".join(halves[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
 @settings(max_examples=200, deadline=None)
@@ -459,9 +471,11 @@ def split(source: str, cuts: list[int]) -> list[str]:
     st.lists(st.integers(0, 200), max_size=8),
     st.sampled_from(["text", "thinking", "arguments"]),
 )
-def test_no_character_is_lost_wherever_the_provider_cuts(source, cuts, kind):
+def test_no_character_is_lost_wherever_the_provider_cuts(
+    source: str, cuts: list[int], kind: str
+) -> None:
     translator = ChunkTranslator()
-    chunks = []
+    chunks: list[ModelChunk] = []
     for part in split(source, cuts):
         if kind == "text":
             sent = AIMessageChunk.model_construct(content=part)
@@ -474,15 +488,15 @@ def test_no_character_is_lost_wherever_the_provider_cuts(source, cuts, kind):
     chunks += translator.finish()
     if kind == "arguments":
         got = calls_of(chunks)[0][2]
-        assert all(chunk.arguments or chunk.name for chunk in chunks)
+        assert all(isinstance(c, ToolCallChunk) and (c.arguments or c.name) for c in chunks)
     else:
         got = text_of(chunks) + thinking_of(chunks)
-        assert all(chunk.text for chunk in chunks)
+        assert all(isinstance(c, TextChunk | ThinkingChunk) and c.text for c in chunks)
     assert got == source
     assert translator.replaced == 0
 
 
-async def test_half_a_character_becomes_a_mark_and_is_counted():
+async def test_half_a_character_becomes_a_mark_and_is_counted() -> None:
     model = model_of(
         text("a\ud83d"),
         text("b\ude00"),
@@ -504,9 +518,11 @@ async def test_half_a_character_becomes_a_mark_and_is_counted():
     st.sampled_from(["numbered", "blocks", "all zero", "no index"]),
     st.data(),
 )
-def test_parallel_calls_are_told_apart_however_a_provider_numbers_them(sources, style, data):
+def test_parallel_calls_are_told_apart_however_a_provider_numbers_them(
+    sources: list[str], style: str, data: st.DataObject
+) -> None:
     translator = ChunkTranslator()
-    chunks = []
+    chunks: list[ModelChunk] = []
     for number, source in enumerate(sources):
         index = {"numbered": number, "blocks": 2 * number + 1, "all zero": 0, "no index": None}[
             style
@@ -522,7 +538,7 @@ def test_parallel_calls_are_told_apart_however_a_provider_numbers_them(sources, 
     assert calls_of(chunks) == {n: (f"id-{n}", "f", text) for n, text in enumerate(repaired)}
 
 
-async def test_pieces_of_two_calls_that_alternate_stay_apart():
+async def test_pieces_of_two_calls_that_alternate_stay_apart() -> None:
     chunks = await answer(
         model_of(
             piece(name="f", args="1", id="a", index=0),
@@ -537,7 +553,7 @@ async def test_pieces_of_two_calls_that_alternate_stay_apart():
     assert calls_of(chunks) == {0: ("a", "f", "13"), 1: ("b", "g", "245")}
 
 
-async def test_a_long_tool_call_does_not_freeze_the_server():
+async def test_a_long_tool_call_does_not_freeze_the_server() -> None:
     """Counts function calls: merging chunks would parse all arguments again for each piece."""
 
     async def cost(count: int) -> int:
@@ -565,7 +581,9 @@ async def test_a_long_tool_call_does_not_freeze_the_server():
 @pytest.mark.parametrize(
     "variables", [("LANGCHAIN_TRACING_V2", "LANGSMITH_TRACING"), ("LANGCHAIN_TRACING",)]
 )
-def test_the_tracing_variables_of_the_ecosystem_send_nothing_anywhere(variables):
+def test_the_tracing_variables_of_the_ecosystem_send_nothing_anywhere(
+    variables: tuple[str, ...],
+) -> None:
     program = """
 import asyncio, socket, sys, threading
 def refuse(*args, **kwargs):
@@ -600,3 +618,25 @@ print(sorted(t.name for t in threading.enumerate()))
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["Hello!"] * 3 + ["['MainThread']"]
+
+
+def test_a_history_that_was_written_by_another_program_is_refused_in_words() -> None:
+    broken = [
+        (assistant(ThinkingPart("hm", b"\xff"), "a"), "a signature of thinking is not text"),
+        (assistant(call("c", text="[1]")), "arguments of the call look_up are not a JSON object"),
+        (assistant(call("c", text="{")), "arguments of the call look_up are not a JSON object"),
+    ]
+    for message, words in broken:
+        with pytest.raises(ModelCallError, match=words) as caught:
+            to_langchain(request(user("q"), message), "")
+        assert caught.value.reason == "HISTORY_INVALID"
+
+
+def test_media_by_address_and_a_result_with_an_image_reach_the_model() -> None:
+    image = MediaPart(MediaKind.IMAGE, "", url="https://example.invalid/x.png")
+    shown = ToolResult("c", "look_up", (TextPart("see"), image))
+    messages = to_langchain(request(user(image), assistant(call("c")), results(shown)), "")
+    block = {"type": "image", "url": "https://example.invalid/x.png"}
+    assert messages[0].content == [block]
+    assert messages[1].content == ""
+    assert messages[2].content == [{"type": "text", "text": "see"}, block]

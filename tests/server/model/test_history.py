@@ -79,14 +79,16 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("words", BROKEN)
-def test_a_history_that_a_provider_would_refuse_in_production_is_refused_in_tests(words):
+def test_a_history_that_a_provider_would_refuse_in_production_is_refused_in_tests(
+    words: str,
+) -> None:
     problem = history_problem(BROKEN[words])
     assert problem is not None
     if words != "the last is no result":
         assert words in problem
 
 
-def test_a_valid_history_passes():
+def test_a_valid_history_passes() -> None:
     media = MediaPart(MediaKind.IMAGE, "image/png", data=b"x")
     check_history(
         [
@@ -100,7 +102,7 @@ def test_a_valid_history_passes():
     )
 
 
-def test_the_refusal_is_typed_and_holds_no_content():
+def test_the_refusal_is_typed_and_holds_no_content() -> None:
     with pytest.raises(ModelCallError) as caught:
         check_history([user("a secret"), user("another secret")])
     assert caught.value.reason == "HISTORY_INVALID"

@@ -1,3 +1,5 @@
+# ruff: noqa: E501  (a script and what is said about it stand in one line)
+
 from __future__ import annotations
 
 import json
@@ -72,18 +74,18 @@ def schema_accepts(source: str) -> bool:
     return bool(validator.is_valid(yaml.safe_load(source)))
 
 
-def test_the_schema_that_editors_use_is_the_format_that_is_read():
+def test_the_schema_that_editors_use_is_the_format_that_is_read() -> None:
     assert json.loads(SCHEMA.read_text()) == script_schema()
 
 
 @pytest.mark.parametrize("source", GOOD)
-def test_a_good_script_is_good_for_the_loader_and_the_schema(source):
+def test_a_good_script_is_good_for_the_loader_and_the_schema(source: str) -> None:
     parse_script(source, "s.yaml")
     assert schema_accepts(source)
 
 
 @pytest.mark.parametrize("source", BAD)
-def test_a_mistake_is_reported_with_file_line_and_key(source):
+def test_a_mistake_is_reported_with_file_line_and_key(source: str) -> None:
     with pytest.raises(ScriptError) as caught:
         parse_script(source, "s.yaml")
     assert str(caught.value).startswith(f"s.yaml{BAD[source]}")
@@ -91,19 +93,19 @@ def test_a_mistake_is_reported_with_file_line_and_key(source):
 
 
 @pytest.mark.parametrize("source", BAD_BEYOND_THE_SCHEMA)
-def test_a_mistake_that_no_schema_can_tell_is_reported_too(source):
+def test_a_mistake_that_no_schema_can_tell_is_reported_too(source: str) -> None:
     with pytest.raises(ScriptError) as caught:
         parse_script(source, "s.yaml")
     assert str(caught.value).startswith(f"s.yaml{BAD_BEYOND_THE_SCHEMA[source]}")
 
 
-def test_the_example_of_the_documentation_is_a_script():
+def test_the_example_of_the_documentation_is_a_script() -> None:
     documentation = (ROOT / "docs" / "script.md").read_text()
     example = documentation.split("```yaml\n")[1].split("```")[0]
     assert len(parse_script(example, "script.md").answers) == 4
 
 
-def test_a_value_that_yaml_would_make_a_date_stays_what_was_written():
+def test_a_value_that_yaml_would_make_a_date_stays_what_was_written() -> None:
     source = (
         "version: 1\nanswers: [{steps: [{tool_call: {name: f, arguments: {day: 2025-01-01}}}]}]"
     )
@@ -112,7 +114,7 @@ def test_a_value_that_yaml_would_make_a_date_stays_what_was_written():
     assert step.tool_call.pieces() == ('{"day": "2025-01-01"}',)
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path):
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ScriptError, match=r"gone\.yaml: cannot be read"):
         load_script(tmp_path / "gone.yaml")
     (tmp_path / "latin.yaml").write_bytes(b"\xe9")
@@ -122,7 +124,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
         parse_script("\x00", "s.yaml")
 
 
-def test_a_script_is_found_beside_the_configuration(tmp_path):
+def test_a_script_is_found_beside_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("version: 1\nanswers: []")
     assert build_model("script:a.yaml", base_dir=tmp_path).name == "script:a.yaml"
 
@@ -136,6 +138,6 @@ def test_a_script_is_found_beside_the_configuration(tmp_path):
         ("script:", "script:<file>"),
     ],
 )
-def test_a_model_that_cannot_be_made_is_refused_with_the_way_out(spec, words):
+def test_a_model_that_cannot_be_made_is_refused_with_the_way_out(spec: str, words: str) -> None:
     with pytest.raises(ModelSpecError, match=words):
         build_model(spec, base_dir=Path())

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 from datetime import timedelta
 from pathlib import Path
@@ -16,8 +17,8 @@ from sagentry.server.domain.models import (
     ThinkingChunk,
     UsageChunk,
 )
+from sagentry.server.model.adapter import LangChainModel
 from sagentry.server.model.factory import build_model
-from sagentry.server.ports import ChatModel
 from tests.support.conversation import (
     answer,
     assistant,
@@ -34,6 +35,8 @@ from tests.support.conversation import (
 
 pytestmark = pytest.mark.anyio
 
+Make = Callable[..., LangChainModel]
+
 
 @pytest.fixture
 def anyio_backend() -> str:
@@ -41,15 +44,19 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def scripted(tmp_path):
-    def make(answers: str, top: str = "") -> ChatModel:
+def scripted(tmp_path: Path) -> Make:
+    def make(answers: str, top: str = "") -> LangChainModel:
         (tmp_path / "s.yaml").write_text(f"version: 1\n{top}\nanswers:\n{answers}")
-        return build_model("script:s.yaml", base_dir=tmp_path)
+        model = build_model("script:s.yaml", base_dir=tmp_path)
+        assert isinstance(model, LangChainModel)
+        return model
 
     return make
 
 
-async def test_every_kind_of_content_comes_as_it_is_written(scripted):
+async def test_every_kind_of_content_comes_as_it_is_written(
+    scripted: Make,
+) -> None:
     model = scripted(r"""
 - steps:
   - thinking: [a, b]
@@ -82,7 +89,9 @@ async def test_every_kind_of_content_comes_as_it_is_written(scripted):
     ]
 
 
-async def test_thoughts_between_texts_keep_their_own_signatures(scripted):
+async def test_thoughts_between_texts_keep_their_own_signatures(
+    scripted: Make,
+) -> None:
     model = scripted(
         "- steps: [{thinking: a}, {signature: s1}, {text: b}, {thinking: c}, {signature: s2}, {text: d}]"
     )
@@ -90,7 +99,9 @@ async def test_thoughts_between_texts_keep_their_own_signatures(scripted):
     assert signatures_of(chunks) == [b"s1", b"s2"]
 
 
-async def test_answers_are_given_in_order_and_then_the_lack_is_told(scripted):
+async def test_answers_are_given_in_order_and_then_the_lack_is_told(
+    scripted: Make,
+) -> None:
     model = scripted("- steps: [{text: one}]\n- steps: [{text: two}]")
     first = user("secret " * 40)
     assert text_of(await answer(model, request(first))) == "one"
@@ -111,7 +122,9 @@ async def test_answers_are_given_in_order_and_then_the_lack_is_told(scripted):
         assert words in error.message
 
 
-async def test_agents_that_share_a_model_do_not_take_each_others_answers(scripted):
+async def test_agents_that_share_a_model_do_not_take_each_others_answers(
+    scripted: Make,
+) -> None:
     model = scripted("- steps: [{text: one}]\n- steps: [{text: two}]")
     conversations = [user("hi") for _ in range(20)]
     async with asyncio.TaskGroup() as group:
@@ -119,7 +132,9 @@ async def test_agents_that_share_a_model_do_not_take_each_others_answers(scripte
     assert {text_of(task.result()) for task in tasks} == {"one"}
 
 
-async def test_a_retry_gets_the_answer_behind_the_failure(scripted):
+async def test_a_retry_gets_the_answer_behind_the_failure(
+    scripted: Make,
+) -> None:
     model = scripted(
         "- steps: [{text: a}, {error: {type: overloaded, after: 2}}]\n- steps: [{text: b}]"
     )
@@ -131,7 +146,9 @@ async def test_a_retry_gets_the_answer_behind_the_failure(scripted):
     assert text_of(await answer(model, request(first))) == "b"
 
 
-async def test_after_a_restart_the_script_goes_on_where_the_conversation_is(scripted):
+async def test_after_a_restart_the_script_goes_on_where_the_conversation_is(
+    scripted: Make,
+) -> None:
     answers = """
 - steps: [{error: {type: overloaded}}]
 - steps: [{text: one}, {tool_call: {name: f}}]
@@ -152,7 +169,7 @@ async def test_after_a_restart_the_script_goes_on_where_the_conversation_is(scri
     assert text_of(await answer(restarted, request(*history))) == "three"
 
 
-async def test_conditions_choose_the_answer(scripted):
+async def test_conditions_choose_the_answer(scripted: Make) -> None:
     model = scripted("""
 - when: {last_user_text: hello}
   repeat: true
@@ -188,19 +205,21 @@ async def test_conditions_choose_the_answer(scripted):
         ("{retryable: true}", "MODEL_FAILED", True),
     ],
 )
-async def test_failures_are_those_of_a_provider(scripted, kind, reason, retryable):
+async def test_failures_are_those_of_a_provider(
+    scripted: Make, kind: str, reason: str, *, retryable: bool
+) -> None:
     _, error = await failing_answer(scripted(f"- steps: [{{error: {kind}}}]"), request())
     assert (error.reason, error.retryable) == (reason, retryable)
 
 
-async def test_a_cut_stream_keeps_what_came(scripted):
+async def test_a_cut_stream_keeps_what_came(scripted: Make) -> None:
     chunks, error = await failing_answer(
         scripted("- steps: [{text: half}, {cut: true}]"), request()
     )
     assert (text_of(chunks), error.reason) == ("half", "MODEL_STREAM_CUT")
 
 
-async def test_a_model_that_hangs_can_be_left(scripted):
+async def test_a_model_that_hangs_can_be_left(scripted: Make) -> None:
     model = scripted("- steps: [{text: a}, {hang: true}]")
     async with aclosing(model.stream(request())) as stream:
         assert await anext(stream) == TextChunk("a")
@@ -209,20 +228,24 @@ async def test_a_model_that_hangs_can_be_left(scripted):
                 await anext(stream)
 
 
-async def test_a_test_outside_the_process_can_hold_the_model(scripted, tmp_path):
+async def test_a_test_outside_the_process_can_hold_the_model(
+    scripted: Make, tmp_path: Path
+) -> None:
     stream = aiter(
         scripted("- steps: [{text: a}, {sleep: 0}, {wait_for: go}, {text: b}]").stream(request())
     )
     assert await anext(stream) == TextChunk("a")
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(anext(stream))
+        task = group.create_task(stream.asend(None))
         await asyncio.sleep(0)
         assert not task.done()
         (tmp_path / "go").touch()
     assert task.result() == TextChunk("b")
 
 
-async def test_names_are_replaced_only_where_that_is_asked_for(scripted):
+async def test_names_are_replaced_only_where_that_is_asked_for(
+    scripted: Make,
+) -> None:
     model = scripted("""
 - when: {last_user_text: {regex: 'say (?P<what>.*)'}, call_number: 1}
   expand: true
@@ -243,7 +266,9 @@ async def test_names_are_replaced_only_where_that_is_asked_for(scripted):
     assert text_of(await answer(model, request(user("x")))) == "${last_user_text}"
 
 
-async def test_a_broken_history_is_refused_unless_the_script_says_otherwise(scripted):
+async def test_a_broken_history_is_refused_unless_the_script_says_otherwise(
+    scripted: Make,
+) -> None:
     broken = request(user("a"), user("b"))
     _, error = await failing_answer(scripted("- steps: []"), broken)
     assert error.reason == "HISTORY_INVALID"
@@ -261,7 +286,9 @@ async def test_a_broken_history_is_refused_unless_the_script_says_otherwise(scri
         ("In 2024 I moved.", None, None),
     ],
 )
-async def test_the_demo_answers_and_uses_its_tools(said, tool, arguments):
+async def test_the_demo_answers_and_uses_its_tools(
+    said: str, tool: str | None, arguments: str
+) -> None:
     model = build_model("script:demo", base_dir=Path())
     tools = ["current_time", "calculate"]
     first = user(said)

@@ -250,23 +250,11 @@ def parse_script(source: str, file: str) -> Script:
     Raises:
         ScriptError: It is not a script; names the file, the line and the key.
     """
-    loader = _Loader(source)
+    root, data = _read_yaml(source, file)
     try:
-        root = loader.get_single_node()
-        _refuse_repeated_keys(root, file)
-        data = loader.construct_document(root) if root is not None else None
         script = Script.model_validate(data)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        problem = f"{file}:{line}: is not YAML: {error.problem}"
-        raise ScriptError(problem) from None
-    except yaml.YAMLError as error:
-        problem = f"{file}: is not YAML: {type(error).__name__}"
-        raise ScriptError(problem) from None
     except ValidationError as error:
         raise ScriptError(_problem(error, root, file)) from None
-    finally:
-        loader.dispose()
     for number, answer in enumerate(script.answers):
         for index, step in enumerate(answer.steps[:-1]):
             if step.is_last:
@@ -275,6 +263,25 @@ def parse_script(source: str, file: str) -> Script:
                 problem = f"{file}:{line}: {path}: nothing can come behind `{step.kind}`"
                 raise ScriptError(problem)
     return script
+
+
+def _read_yaml(source: str, file: str) -> tuple[yaml.Node | None, object]:
+    """Returns the text as nodes, which know their lines, and as data."""
+    try:
+        loader = _Loader(source)
+        try:
+            root = loader.get_single_node()
+            _refuse_repeated_keys(root, file)
+            return root, None if root is None else loader.construct_document(root)
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        problem = f"{file}:{line}: is not YAML: {error.problem}"
+        raise ScriptError(problem) from None
+    except yaml.YAMLError as error:
+        problem = f"{file}: is not YAML: {error}".replace("\n", " ")
+        raise ScriptError(problem) from None
 
 
 class _Loader(yaml.SafeLoader):
