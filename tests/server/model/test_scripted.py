@@ -231,9 +231,8 @@ async def test_a_model_that_hangs_can_be_left(scripted: Make) -> None:
 async def test_a_test_outside_the_process_can_hold_the_model(
     scripted: Make, tmp_path: Path
 ) -> None:
-    stream = aiter(
-        scripted("- steps: [{text: a}, {sleep: 0}, {wait_for: go}, {text: b}]").stream(request())
-    )
+    model = scripted("- steps: [{text: a}, {sleep: 0}, {wait_for: go}, {text: b}]")
+    stream = model.stream(request())
     assert await anext(stream) == TextChunk("a")
     async with asyncio.TaskGroup() as group:
         task = group.create_task(stream.asend(None))
