@@ -1,5 +1,7 @@
 """A langchain model that sends what a test gives it."""
 
+# ruff: noqa: ANN401, ARG002  (the fakes have the signatures of langchain)
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator

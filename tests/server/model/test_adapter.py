@@ -1,3 +1,5 @@
+# ruff: noqa: ANN401, ARG002, SLF001  (the fakes have the signatures of langchain)
+
 from __future__ import annotations
 
 import asyncio

@@ -1,3 +1,5 @@
+# ruff: noqa: E501  (a script and what is said about it stand in one line)
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+# ruff: noqa: ANN401  (tools take and return anything)
+
 from __future__ import annotations
 
 import asyncio
@@ -130,7 +132,7 @@ async def test_a_tool_that_resists_everything_does_not_keep_its_run() -> None:
         for _ in range(1000):
             try:
                 await asyncio.Event().wait()
-            except BaseException:
+            except BaseException:  # noqa: BLE001, S112
                 continue
 
     assert (await outcome_of(immortal)).reason is ToolFailure.TIME_LIMIT
@@ -214,7 +216,7 @@ async def test_a_blocking_tool_does_not_hold_up_others_and_ends_at_its_limit() -
 
 async def ended(runner: ToolRunner) -> None:
     """Returns when no thread hangs any more."""
-    while runner.abandoned_threads:
+    while runner.abandoned_threads:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
 
 
