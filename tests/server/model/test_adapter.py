@@ -45,11 +45,6 @@ from tests.support.provider import END, FakeProvider, block, model_of, piece, pr
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_text_thinking_signature_calls_and_end_arrive_in_order_and_byte_for_byte() -> None:
     chunks = await answer(
         model_of(

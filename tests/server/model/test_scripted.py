@@ -39,11 +39,6 @@ Make = Callable[..., LangChainModel]
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def scripted(tmp_path: Path) -> Make:
     def make(answers: str, top: str = "") -> LangChainModel:
         (tmp_path / "s.yaml").write_text(f"version: 1\n{top}\nanswers:\n{answers}")

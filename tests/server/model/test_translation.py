@@ -44,11 +44,6 @@ from tests.support.provider import END, block, model_of, piece, provider, text
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 # What the model is told.
 
 

@@ -29,11 +29,6 @@ pytestmark = pytest.mark.anyio
 CONTEXT = ToolContext("call-1", "a", "c", Scope(ScopeKey(ScopeKind.UNSCOPED)))
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @dataclass
 class Place:
     city: str

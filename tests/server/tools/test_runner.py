@@ -36,11 +36,6 @@ NEVER = timedelta(seconds=50)
 """Longer than a test may take: whoever waits for it fails."""
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def outcome_of(
     found: Tool | None, arguments: str = "{}", runner: ToolRunner | None = None, **more: Any
 ) -> ToolOutcome:
