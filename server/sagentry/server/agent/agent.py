@@ -55,6 +55,11 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+
+class AgentStoppingError(Exception):
+    """The agent is stopping: the command must find or start another one."""
+
+
 _LIFECYCLE_OF_END = {
     RunEnd.COMPLETED: Lifecycle.ON_COMPLETION,
     RunEnd.CANCELLED: Lifecycle.ON_CANCEL,
@@ -84,7 +89,7 @@ class Agent:
     def __init__(self, core: AgentCore, *, settle_timeout: timedelta) -> None:
         """Begins without tasks; `serve` runs them."""
         self.core = core
-        self.rows: dict[str, tuple[DisplayMessage, ...]] = {}
+        self._rows: dict[str, tuple[DisplayMessage, ...] | None] = {}
         self.counters = ConversationCounters()
         self.last_activity = core.clock.now()
         self.fenced = asyncio.Event()
@@ -133,12 +138,14 @@ class Agent:
         self._stopping.set()
         return unsaved
 
-    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Runs work that the agent owns: it goes on when the caller is gone."""
+    def own(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+        """Runs work that goes on when the caller is gone, and returns its answer to come."""
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if self._tasks is None or self._stopping.is_set():
             work.close()
-            raise SagentryError("INTERNAL", "the agent has stopped")
-        return self._tasks.create_task(work)
+            raise AgentStoppingError
+        self._tasks.create_task(_deliver(work, answer))
+        return answer
 
     # --- runs
 
@@ -178,7 +185,7 @@ class Agent:
 
     def begin_run(self, run: Run, message_id: str = "") -> None:
         """Begins a claimed and recorded run. Returns at once."""
-        self.spawn(self._run(run, message_id))
+        self.own(self._run(run, message_id))
 
     def cancel_run(self) -> None:
         """Cancels the run under way. Returns at once."""
@@ -279,8 +286,19 @@ class Agent:
 
     async def _settle(self, timeout: timedelta) -> None:
         async with asyncio.TaskGroup() as waiting:
-            waiting.create_task(self.pipeline.settle_all(timeout))
+            waiting.create_task(self.pipeline.settle(timeout))
             waiting.create_task(self.saver.settle(timeout))
+
+    async def settle_write(
+        self, request_id: str, timeout: timedelta
+    ) -> tuple[tuple[DisplayMessage, ...], int]:
+        """Waits for one recorded display write; returns its rows and how many writes are unsaved."""
+        unsaved = await self.pipeline.settle(timeout, {request_id})
+        return self._rows.pop(request_id, None) or (), unsaved
+
+    def expect_rows(self, request_id: str) -> None:
+        """Keeps the rows of a write until `settle_write` takes them. Call it before the record."""
+        self._rows[request_id] = None
 
     # --- what the pipeline and the saver tell
 
@@ -291,7 +309,8 @@ class Agent:
                 for row in rows:
                     self._saw(row)
                     self.core.publish(DisplayMessageSaved(row))
-                self.rows[write.request.request_id] = rows
+                if write.request.request_id in self._rows:
+                    self._rows[write.request.request_id] = rows
             case RowUpdated(row=row):
                 self._saw(row)
                 self.core.publish(DisplayMessageUpdated(row))
@@ -377,3 +396,13 @@ class Agent:
 def new_run(core: AgentCore) -> Run:
     """Makes a run that has not begun."""
     return Run(run_id=new_id("run"), start_time=core.clock.now())
+
+
+async def _deliver(work: Coroutine[Any, Any, T], answer: asyncio.Future[T]) -> None:
+    """Gives the outcome of work to whoever waits; a failure must not end the agent's other tasks."""
+    try:
+        answer.set_result(await work)
+    except Exception as error:  # noqa: BLE001 - handed on, not swallowed
+        answer.set_exception(error)
+        # Nobody may be waiting any more, and asyncio need not warn of that.
+        answer.exception()

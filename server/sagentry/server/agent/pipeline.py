@@ -100,12 +100,16 @@ class DisplayPipeline:
         self._queue.extend(writes)
         self._ready.set()
 
-    async def settle(self, request_ids: set[str], timeout: timedelta) -> int:
-        """Waits until the named writes are stored or set aside, at most `timeout`.
+    async def settle(self, timeout: timedelta, request_ids: set[str] | None = None) -> int:
+        """Waits until the named writes, or all of now, are stored or set aside, at most `timeout`.
 
         Returns how many of them are still waiting. While the store is degraded it does not wait at all.
         """
-        pending = {w.entry_id for w in self._queue if w.request.request_id in request_ids}
+        pending = {
+            write.entry_id
+            for write in self._queue
+            if request_ids is None or write.request.request_id in request_ids
+        }
         if not pending or self.is_degraded:
             return len(pending)
         waiter = _Waiter(pending, asyncio.Event())
