@@ -80,9 +80,6 @@ class Agent:
 
     Args:
         core: Its shared parts.
-        pipeline: Its display writes.
-        saver: Its state saves.
-        counters: Newest position and change of its rows.
         settle_timeout: How long replies and run ends wait for stores.
     """
 
@@ -105,6 +102,19 @@ class Agent:
         self.saver: StateSaver
 
     # --- life
+
+    def connect(
+        self, pipeline: DisplayPipeline, saver: StateSaver, *, wants_checkpoints: bool
+    ) -> None:
+        """Gives the agent what tells it of stores; once, before `serve`."""
+        self.pipeline = pipeline
+        self.saver = saver
+
+        def checkpoint() -> None:
+            if wants_checkpoints:
+                saver.want(Lifecycle.CHECKPOINT)
+
+        self.core.checkpoint = checkpoint
 
     async def serve(self, ready: asyncio.Event) -> None:
         """Runs the agent until `stop` is done or the conversation is lost to another owner."""

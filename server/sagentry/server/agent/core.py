@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field
 
 from sagentry.server.agent.items import display_items, humanise
 from sagentry.server.agent.ledger import Ledger
@@ -63,11 +62,12 @@ class AgentCore:
         owner_epoch: Epoch of ownership.
         profile: What it was started from.
         state: Its state; changed by the ledger only.
-        ledger: Records changes.
         log: Tells readers.
         display: The display store.
         executor: Runs tools.
         clock: The time.
+        ephemeral_tool_context: Tool context that is kept in memory only, as JSON text.
+        ledger: Records changes. Set once the state is known.
         checkpoint: Asks for a save in mid-run, where the state store wants them.
     """
 
@@ -77,12 +77,13 @@ class AgentCore:
     owner_epoch: int
     profile: Profile
     state: AgentState
-    ledger: Ledger
     log: AgentLog
     display: DisplayStore
     executor: ToolExecutor
     clock: Clock
-    checkpoint: Callable[[], None]
+    ephemeral_tool_context: str = ""
+    ledger: Ledger = field(init=False)
+    checkpoint: Callable[[], None] = field(init=False)
 
     def publish(self, body: EventBody, run_id: str = "") -> None:
         """Tells readers of something that happened."""
@@ -92,16 +93,19 @@ class AgentCore:
         """Records changes and display writes; returns when they are on disk and applied."""
         await self.ledger.record(changes, [request_for(write) for write in writes])
 
-    def call(self, request_id: str, run_id: str = "", timeout: timedelta | None = None) -> PluginCall:
-        """Makes the context of a plugin call that the agent makes by itself."""
+    def call(self, request_id: str, epoch: int | None = None) -> PluginCall:
+        """Makes the context of a plugin call that the agent makes by itself.
+
+        Args:
+            request_id: Identity of the operation.
+            epoch: The epoch that a write was recorded with; the current one when None.
+        """
         return PluginCall(
             scope=self.scope,
             conversation_id=self.conversation.conversation_id,
             agent_id=self.key.agent_id,
             request_id=request_id,
-            owner_epoch=self.owner_epoch,
-            run_id=run_id,
-            timeout=timeout,
+            owner_epoch=self.owner_epoch if epoch is None else epoch,
         )
 
     def tool_context(self, call_id: str) -> ToolContext:
@@ -113,7 +117,7 @@ class AgentCore:
             agent_id=self.key.agent_id,
             conversation_id=self.conversation.conversation_id,
             scope=self.scope,
-            tool_context=(document.json or "") if document else "",
+            tool_context=(document.json or "") if document else self.ephemeral_tool_context,
         )
 
     def notice_write(self, item: DisplayItem, fallback_text: str) -> DisplayWrite:

@@ -95,6 +95,10 @@ class DisplayPipeline:
         """How many writes are not stored yet."""
         return len(self._queue)
 
+    def waiting(self) -> Sequence[QueuedWrite]:
+        """Returns the writes that are not stored yet, in order."""
+        return tuple(self._queue)
+
     def enqueue(self, writes: Sequence[QueuedWrite]) -> None:
         """Adds writes at the end."""
         self._queue.extend(writes)
@@ -129,7 +133,7 @@ class DisplayPipeline:
         while True:
             await self._ready.wait()
             try:
-                await self._send()
+                await self.send()
             except StaleEpochError as error:
                 self._listener.on_fenced(error)
                 return
@@ -141,7 +145,12 @@ class DisplayPipeline:
                 pause = FIRST_PAUSE
                 self._recover()
 
-    async def _send(self) -> None:
+    async def send(self) -> None:
+        """Sends what is ready, once; there must be something.
+
+        Raises:
+            PluginError: The store failed; the writes wait. StaleEpochError: they can never be sent.
+        """
         batch = self._batch()
         call = self._call(batch[0].request.request_id, batch[0].epoch)
         try:

@@ -72,6 +72,17 @@ class StateSaver:
         """Whether every wanted save is acknowledged."""
         return self._idle.is_set()
 
+    @property
+    def max_state_bytes(self) -> int:
+        """Largest state that the store takes."""
+        return self._store.max_state_bytes
+
+    @property
+    def state_size(self) -> int:
+        """Size of the state in characters, as far as it is known without encoding it."""
+        unsaved = sum(recorded.size for recorded in self._ledger.unsaved)
+        return (self._base_size or 0) + self._patches_size + unsaved
+
     def want(self, lifecycle: Lifecycle, *, release: bool = False) -> None:
         """Asks for a save. A checkpoint that waits is overtaken by any later save."""
         if self._wanted and self._wanted[-1][0] is Lifecycle.CHECKPOINT:

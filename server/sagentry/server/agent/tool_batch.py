@@ -80,6 +80,19 @@ class ToolBatch:
         for task in self._running:
             task.cancel()
 
+    def in_flight(self) -> tuple[ToolCallUpdated, ...]:
+        """Shows the calls that have begun and have no result."""
+        return tuple(
+            ToolCallUpdated(
+                self._message.message_id,
+                call.call_id,
+                ToolCallStep.EXECUTING,
+                executing_info(call),
+            )
+            for call in self._known_calls()
+            if call.call_id not in self._results
+        )
+
     def _known_calls(self) -> list[ToolCall]:
         return [call for call in self._calls if call.name in self._core.profile.tools]
 
