@@ -157,6 +157,11 @@ class Agent:
         self._tasks.create_task(_deliver(work, answer))
         return answer
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the agent takes no more commands."""
+        return self._stopping.is_set()
+
     # --- runs
 
     @property
@@ -202,9 +207,12 @@ class Agent:
         if self._execution is not None:
             self._execution.cancel()
 
-    async def wait_for_end(self, run_id: str) -> None:
-        """Returns when a run that is known and not ended has ended and settled."""
-        await self._ended(run_id).wait()
+    async def wait_for_end(self, run_id: str, timeout: timedelta | None = None) -> None:
+        """Returns when a run that is known and not ended has ended and settled, or the time is over."""
+        seconds = None if timeout is None else timeout / timedelta(seconds=1)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._ended(run_id).wait()
 
     def phase_of(self, run: Run) -> RunPhase:
         """Says where a run is."""

@@ -115,7 +115,8 @@ class Folded:
         patches_size: Size of the stored patches.
         stored_revision: What the store has.
         unsaved: Journal patches that the store has not.
-        foreign: Journal entries that another owner's writes made worthless.
+        acknowledged: Journal patches that the store has; their removal was lost in the crash.
+        foreign: Journal patches that another owner's writes made worthless.
     """
 
     state: AgentState
@@ -123,6 +124,7 @@ class Folded:
     patches_size: int
     stored_revision: int
     unsaved: list[RecordedPatch]
+    acknowledged: list[int]
     foreign: list[int]
 
 
@@ -170,6 +172,8 @@ class Recovery:
         folded = fold(stored, entries, services.owner_id)
         if folded.foreign:
             services.journal.set_aside(folded.foreign, "STALE_EPOCH")
+        if folded.acknowledged:
+            services.journal.remove(folded.acknowledged)
         self._restored = stored.base_json is not None or bool(folded.unsaved)
         self._previous_owner = (
             stored.previous_owner if stored.previous_owner != services.owner_id else ""
@@ -323,10 +327,9 @@ def fold(stored: StoredState, entries: Sequence[JournalEntry], owner_id: str) ->
         for _, text in stored.patches:
             state.apply(codec.from_json(text, Patch))
         stored_revision = state.revision
-        newer = [entry for entry in recorded if entry.record.revision > stored_revision]
         unsaved = []
-        if is_ours:
-            for entry in newer:
+        for entry in recorded if is_ours else ():
+            if entry.record.revision > stored_revision:
                 patch = codec.from_json(entry.record.payload, Patch)
                 state.apply(patch)
                 unsaved.append(RecordedPatch(entry.entry_id, patch, len(entry.record.payload)))
@@ -340,7 +343,12 @@ def fold(stored: StoredState, entries: Sequence[JournalEntry], owner_id: str) ->
         patches_size=sum(len(text) for _, text in stored.patches),
         stored_revision=stored_revision,
         unsaved=unsaved,
-        foreign=[] if is_ours else [entry.entry_id for entry in newer],
+        acknowledged=[
+            entry.entry_id
+            for entry in recorded
+            if is_ours and entry.record.revision <= stored_revision
+        ],
+        foreign=[] if is_ours else [entry.entry_id for entry in recorded],
     )
 
 
