@@ -196,6 +196,8 @@ class Acceptance:
         except SagentryError:
             if begins:
                 self._agent.release_run()
+            if save:
+                self._agent.forget_rows(save.request_id)
             raise
         if queued:
             core.publish(MessageQueued(llm))

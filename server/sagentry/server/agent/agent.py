@@ -89,15 +89,16 @@ class Agent:
         self._rows: dict[str, tuple[DisplayMessage, ...] | None] = {}
         self.counters = ConversationCounters()
         self.last_activity = core.clock.now()
-        self.fenced = asyncio.Event()
         self._settle_timeout = settle_timeout
         self._tasks: asyncio.TaskGroup | None = None
         self._execution: RunExecution | None = None
-        self._current: str = ""
+        self._current = ""
+        self._cancelled = ""
         self._phase = RunPhase.ENDED
         self._run_ended: dict[str, asyncio.Event] = {}
         self._stopping = asyncio.Event()
-        self._stop_reason = StopReason.REQUESTED
+        self._fenced = asyncio.Event()
+        self._is_closing = False
         self.pipeline: DisplayPipeline
         self.saver: StateSaver
 
@@ -124,23 +125,21 @@ class Agent:
                 tasks.create_task(self.pipeline.run()),
                 tasks.create_task(self.saver.run()),
             ]
+            watch = tasks.create_task(self._watch_fence())
             ready.set()
             await self._stopping.wait()
-            for worker in workers:
+            for worker in (*workers, watch):
                 worker.cancel()
         self._tasks = None
 
     async def stop(self, reason: StopReason, budget: timedelta, *, finish_run: bool) -> int:
         """Ends the run, saves the state, ends the tasks. Returns how many writes are unsaved."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(budget / timedelta(seconds=1)):
-                if self._execution is not None and not finish_run:
-                    self._execution.cancel()
-                if self._current:
-                    await self._ended(self._current).wait()
-        if self._execution is not None:
-            self._execution.cancel()
-            await self._ended(self._current).wait()
+        self._is_closing = True
+        if self._current and finish_run:
+            await self.wait_for_end(self._current, budget)
+        if self._current:
+            self.cancel_run()
+            await self.wait_for_end(self._current)
         self.saver.want(Lifecycle.ON_SHUTDOWN, release=True)
         await self._settle(self._settle_timeout)
         unsaved = self.unsaved
@@ -148,10 +147,18 @@ class Agent:
         self._stopping.set()
         return unsaved
 
+    async def _watch_fence(self) -> None:
+        """Ends the agent when another server has claimed the conversation: it writes nothing more."""
+        await self._fenced.wait()
+        self._is_closing = True
+        self.cancel_run()
+        self.core.publish(AgentStopped(StopReason.FENCED))
+        self._stopping.set()
+
     def own(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
         """Runs work that goes on when the caller is gone, and returns its answer to come."""
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        if self._tasks is None or self._stopping.is_set():
+        if self._tasks is None or self._is_closing:
             work.close()
             raise AgentStoppingError
         self._tasks.create_task(_deliver(work, answer))
@@ -160,7 +167,7 @@ class Agent:
     @property
     def is_stopping(self) -> bool:
         """Whether the agent takes no more commands."""
-        return self._stopping.is_set()
+        return self._is_closing
 
     # --- runs
 
@@ -203,7 +210,8 @@ class Agent:
         self.own(self._run(run, message_id))
 
     def cancel_run(self) -> None:
-        """Cancels the run under way. Returns at once."""
+        """Cancels the run under way, also one that is only claimed yet. Returns at once."""
+        self._cancelled = self._current
         if self._execution is not None:
             self._execution.cancel()
 
@@ -240,6 +248,8 @@ class Agent:
     async def _execute(self, run: Run, message_id: str, *, announced: bool) -> RunResult:
         begun = replace(run, begun=True)
         self._execution = RunExecution(self.core, begun)
+        if self._cancelled == run.run_id:
+            self._execution.cancel()
         try:
             await self.core.record([HeldDelivered(), RunRecorded(begun)])
             if not announced:
@@ -281,7 +291,8 @@ class Agent:
 
     def _after_run(self, ended: Run, result: RunResult) -> Run | None:
         self._execution = None
-        planned = self.planned_run() if result.end is RunEnd.COMPLETED else None
+        goes_on = result.end is RunEnd.COMPLETED and not self._is_closing
+        planned = self.planned_run() if goes_on else None
         self._current = ""
         self._phase = RunPhase.ENDED
         if planned is not None:
@@ -303,6 +314,8 @@ class Agent:
         return []
 
     async def _settle(self, timeout: timedelta) -> None:
+        if self._fenced.is_set():
+            return
         async with asyncio.TaskGroup() as waiting:
             waiting.create_task(self.pipeline.settle(timeout))
             waiting.create_task(self.saver.settle(timeout))
@@ -317,6 +330,10 @@ class Agent:
     def expect_rows(self, request_id: str) -> None:
         """Keeps the rows of a write until `settle_write` takes them. Call it before the record."""
         self._rows[request_id] = None
+
+    def forget_rows(self, request_id: str) -> None:
+        """Takes `expect_rows` back."""
+        self._rows.pop(request_id, None)
 
     # --- what the pipeline and the saver tell
 
@@ -362,13 +379,12 @@ class Agent:
 
     def on_recovered(self) -> None:
         """Announces a store that works again."""
-        self.core.publish(PluginRecovered(self.core.display.plugin))
+        self.core.publish(PluginRecovered(self.core.display_plugin))
 
     def on_fenced(self, error: StaleEpochError) -> None:
         """Ends the agent: another server owns the conversation."""
         logger.warning("conversation is owned by another server", extra={"facts": error.facts})
-        self._stop_reason = StopReason.FENCED
-        self.fenced.set()
+        self._fenced.set()
 
     # --- views
 

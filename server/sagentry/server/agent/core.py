@@ -18,7 +18,7 @@ from sagentry.server.domain.writes import DisplayWrite, SaveMessage, SaveSynthet
 from sagentry.server.ports import (
     ChatModel,
     Clock,
-    DisplayStore,
+    DisplayStoreCapabilities,
     PluginCall,
     Tool,
     ToolContext,
@@ -63,7 +63,8 @@ class AgentCore:
         profile: What it was started from.
         state: Its state; changed by the ledger only.
         log: Tells readers.
-        display: The display store.
+        display_plugin: Name of the display store's plugin.
+        display_capabilities: What it could do when the agent started.
         executor: Runs tools.
         clock: The time.
         ephemeral_tool_context: Tool context that is kept in memory only, as JSON text.
@@ -78,7 +79,8 @@ class AgentCore:
     profile: Profile
     state: AgentState
     log: AgentLog
-    display: DisplayStore
+    display_plugin: str
+    display_capabilities: DisplayStoreCapabilities
     executor: ToolExecutor
     clock: Clock
     ephemeral_tool_context: str = ""
@@ -126,7 +128,7 @@ class AgentCore:
         A store without that capability gets an assistant message with `fallback_text` instead.
         """
         message_id = new_id("row")
-        if self.display.capabilities.save_synthetic:
+        if self.display_capabilities.save_synthetic:
             return SaveSynthetic(message_id, item)
         message = Message(
             message_id=message_id,

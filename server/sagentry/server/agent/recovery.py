@@ -266,7 +266,8 @@ class Recovery:
             profile=profile,
             state=folded.state,
             log=services.make_log(self._key, self.conversation.conversation_id),
-            display=services.display_store,
+            display_plugin=services.display_store.plugin,
+            display_capabilities=services.display_store.capabilities,
             executor=services.executor,
             clock=services.clock,
             ephemeral_tool_context=self._options.ephemeral_tool_context_json,
@@ -288,6 +289,7 @@ class Recovery:
             on_writes=pipeline.enqueue,
         )
         core.ledger.unsaved.extend(folded.unsaved)
+        state_capabilities = services.state_store.capabilities
         saver = StateSaver(
             services.state_store,
             folded.state,
@@ -295,11 +297,13 @@ class Recovery:
             call=core.call,
             listener=agent,
             clock=services.clock,
+            capabilities=state_capabilities,
+            max_state_bytes=services.state_store.max_state_bytes,
             base_size=folded.base_size,
             stored_revision=folded.stored_revision,
             patches_size=folded.patches_size,
         )
-        agent.connect(pipeline, saver, wants_checkpoints=services.state_store.capabilities.checkpoint)
+        agent.connect(pipeline, saver, wants_checkpoints=state_capabilities.checkpoint)
         return agent
 
 

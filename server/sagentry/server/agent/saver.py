@@ -18,7 +18,7 @@ from sagentry.server.domain.ids import new_id
 from sagentry.server.domain.runs import Lifecycle
 from sagentry.server.domain.state import SCHEMA_VERSION, AgentState, Patch, merge_patches
 from sagentry.server.errors import PluginError, StaleEpochError
-from sagentry.server.ports import Clock, PluginCall, StateStore
+from sagentry.server.ports import Clock, PluginCall, StateStore, StateStoreCapabilities
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,8 @@ class StateSaver:
         call: Makes the context of a call from a request_id.
         listener: The agent.
         clock: For pauses.
+        capabilities: What the store could do when the agent started.
+        max_state_bytes: Largest state that it takes.
         base_size: Size of the stored base in characters; None when the store has no base to append to.
         stored_revision: Revision that the store has; 0 for none.
         patches_size: Size of the stored patches in characters.
@@ -47,6 +49,8 @@ class StateSaver:
         call: Callable[[str], PluginCall],
         listener: PipelineListener,
         clock: Clock,
+        capabilities: StateStoreCapabilities,
+        max_state_bytes: int,
         base_size: int | None,
         stored_revision: int,
         patches_size: int,
@@ -58,6 +62,8 @@ class StateSaver:
         self._call = call
         self._listener = listener
         self._clock = clock
+        self.max_state_bytes = max_state_bytes
+        self._capabilities = capabilities
         self._base_size = base_size
         self._stored_revision = stored_revision
         self._patches_size = patches_size
@@ -71,11 +77,6 @@ class StateSaver:
     def is_idle(self) -> bool:
         """Whether every wanted save is acknowledged."""
         return self._idle.is_set()
-
-    @property
-    def max_state_bytes(self) -> int:
-        """Largest state that the store takes."""
-        return self._store.max_state_bytes
 
     @property
     def state_size(self) -> int:
@@ -157,7 +158,7 @@ class StateSaver:
 
     def _patch_json(self) -> str | None:
         """Returns the patch that brings the store up to date; None when a full state is better."""
-        if self._base_size is None or not self._store.capabilities.append_state:
+        if self._base_size is None or not self._capabilities.append_state:
             return None
         patch = merge_patches(recorded.patch for recorded in self._ledger.unsaved)
         if patch is None:
