@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from sagentry.server.agent.items import display_items, humanise
 from sagentry.server.agent.ledger import Ledger
 from sagentry.server.agent.log import AgentLog
+from sagentry.server.agent.model_view import ModelView
 from sagentry.server.domain.display import DisplayItem
 from sagentry.server.domain.events import EventBody
 from sagentry.server.domain.ids import new_id
@@ -68,6 +69,7 @@ class AgentCore:
         executor: Runs tools.
         clock: The time.
         ephemeral_tool_context: Tool context that is kept in memory only, as JSON text.
+        model_view: Makes what the model is given of the conversation.
         ledger: Records changes. Set once the state is known.
         checkpoint: Asks for a save in mid-run, where the state store wants them.
     """
@@ -84,6 +86,7 @@ class AgentCore:
     executor: ToolExecutor
     clock: Clock
     ephemeral_tool_context: str = ""
+    model_view: ModelView = field(default_factory=ModelView)
     ledger: Ledger = field(init=False)
     checkpoint: Callable[[], None] = field(init=False)
 

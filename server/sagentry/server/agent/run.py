@@ -14,7 +14,6 @@ from datetime import timedelta
 from sagentry.server.agent.assembler import MessageAssembler
 from sagentry.server.agent.core import AgentCore
 from sagentry.server.agent.items import display_items
-from sagentry.server.agent.model_view import model_view
 from sagentry.server.agent.tool_batch import ToolBatch, executing_info
 from sagentry.server.domain.events import (
     MessageCompleted,
@@ -149,7 +148,7 @@ class RunExecution:
     async def _take_chunks(self, growing: MessageAssembler) -> ModelCallError | None:
         request = ModelRequest(
             system_prompt=self._core.profile.system_prompt,
-            messages=model_view(self._core.state.messages),
+            messages=self._core.model_view.build(self._core.state.messages),
             tools=tuple(tool.spec for tool in self._core.profile.tools.values()),
             call_number=self.run.turns,
         )
