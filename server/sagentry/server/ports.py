@@ -376,6 +376,9 @@ class Clock(Protocol):
     async def sleep(self, duration: timedelta) -> None:
         """Returns when the duration is over."""
 
+    def call_later(self, delay: timedelta, callback: Callable[[], None]) -> Callable[[], None]:
+        """Calls back on the event loop after the delay; returns what takes that back."""
+
 
 @dataclass(frozen=True, slots=True)
 class JournalRecord:

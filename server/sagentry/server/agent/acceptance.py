@@ -192,19 +192,21 @@ class Acceptance:
             self._agent.expect_rows(save.request_id)
         changes = self._changes(command, fingerprint, llm, run, queued=queued)
         try:
-            await core.ledger.record(changes, [save] if save else [])
+            await core.ledger.record(
+                changes,
+                [save] if save else [],
+                (lambda: core.publish(MessageQueued(llm))) if queued else None,
+            )
         except SagentryError:
             if begins:
                 self._agent.release_run()
             if save:
                 self._agent.forget_rows(save.request_id)
             raise
-        if queued:
-            core.publish(MessageQueued(llm))
-            if run is not None and not self._agent.current_run_id:
-                # The run that this message waited for ended while the record was written.
-                self._agent.claim_run(run)
-                begins = True
+        if queued and not command.hold and run is not None and not self._agent.current_run_id:
+            # The run that this message waited for ended while the record was written.
+            self._agent.claim_run(run)
+            begins = True
         core.checkpoint()
         if begins and run is not None:
             self._agent.begin_run(run, llm.message_id)

@@ -28,6 +28,7 @@ from sagentry.server.domain.events import (
     AgentView,
     DisplayMessageSaved,
     DisplayMessageUpdated,
+    EventBody,
     PluginDegraded,
     PluginRecovered,
     RunEnded,
@@ -251,10 +252,12 @@ class Agent:
         if self._cancelled == run.run_id:
             self._execution.cancel()
         try:
-            await self.core.record([HeldDelivered(), RunRecorded(begun)])
+            events: list[EventBody] = [RunStarted(message_id)]
             if not announced:
-                self.core.publish(StatusChanged(AgentStatus.RUNNING), run.run_id)
-            self.core.publish(RunStarted(message_id), run.run_id)
+                events.insert(0, StatusChanged(AgentStatus.RUNNING))
+            await self.core.record(
+                [HeldDelivered(), RunRecorded(begun)], events=events, run_id=run.run_id
+            )
             return await self._execution.execute()
         except SagentryError as error:
             logger.warning("run failed", extra={"reason": error.reason, "run_id": run.run_id})

@@ -94,9 +94,24 @@ class AgentCore:
         """Tells readers of something that happened."""
         self.log.publish(body, run_id=run_id, owner_epoch=self.owner_epoch)
 
-    async def record(self, changes: Sequence[Change], writes: Sequence[DisplayWrite] = ()) -> None:
-        """Records changes and display writes; returns when they are on disk and applied."""
-        await self.ledger.record(changes, [request_for(write) for write in writes])
+    async def record(
+        self,
+        changes: Sequence[Change],
+        writes: Sequence[DisplayWrite] = (),
+        *,
+        events: Sequence[EventBody] = (),
+        run_id: str = "",
+    ) -> None:
+        """Records changes and display writes; returns when they are on disk, applied and told.
+
+        Readers are told of `events` when they are on disk, before the writes leave.
+        """
+
+        def tell() -> None:
+            for body in events:
+                self.publish(body, run_id)
+
+        await self.ledger.record(changes, [request_for(write) for write in writes], tell)
 
     def call(self, request_id: str, epoch: int | None = None) -> PluginCall:
         """Makes the context of a plugin call that the agent makes by itself.

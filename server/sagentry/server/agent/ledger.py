@@ -71,13 +71,16 @@ class Ledger:
         self._next_revision = state.revision + 1
 
     def record(
-        self, changes: Sequence[Change], writes: Sequence[WriteRequest] = ()
+        self,
+        changes: Sequence[Change],
+        writes: Sequence[WriteRequest] = (),
+        then: Callable[[], None] | None = None,
     ) -> asyncio.Future[None]:
         """Records changes and writes as one: after a crash all of them are there or none.
 
-        Returns at once. The future is done when they are on disk, applied to the state and handed on; it
-        fails with what kept them off the disk, and then nothing has changed. Futures are done in the order
-        of the calls.
+        Returns at once. When they are on disk the changes are applied, `then` is called (to tell readers),
+        the writes are handed on, and the future is done, in this order and in the order of the calls. When
+        something keeps them off the disk the future fails with it and nothing has changed.
         """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         records: list[JournalRecord] = []
@@ -90,6 +93,8 @@ class Ledger:
             self._record(DISPLAY, codec.to_json(write, WriteRequest)) for write in writes
         )
         if not records:
+            if then is not None:
+                then()
             done.set_result(None)
             return done
 
@@ -97,7 +102,7 @@ class Ledger:
             if error is not None:
                 _resolve(done, error)
                 return
-            self._applied(patch, records, list(writes), entry_ids)
+            self._applied(patch, records, list(writes), entry_ids, then)
             _resolve(done, None)
 
         self._journal.append(
@@ -122,12 +127,15 @@ class Ledger:
         records: Sequence[JournalRecord],
         writes: Sequence[WriteRequest],
         entry_ids: Sequence[int],
+        then: Callable[[], None] | None,
     ) -> None:
         rest = list(entry_ids)
         if patch is not None:
             self._state.apply(patch)
             size = len(records[0].payload)
             self.unsaved.append(RecordedPatch(rest.pop(0), patch, size))
+        if then is not None:
+            then()
         if writes:
             self._on_writes(
                 [

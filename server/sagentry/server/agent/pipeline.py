@@ -167,7 +167,7 @@ class DisplayPipeline:
 
     def _batch(self) -> list[QueuedWrite]:
         epoch = self._queue[0].epoch
-        batch = []
+        batch: list[QueuedWrite] = []
         for write in self._queue:
             if write.epoch != epoch or len(batch) == BATCH:
                 break

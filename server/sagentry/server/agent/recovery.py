@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from sagentry.server.agent.agent import Agent
-from sagentry.server.agent.core import AgentCore, Profile
+from sagentry.server.agent.core import AgentCore, Profile, request_for
 from sagentry.server.agent.ledger import DISPLAY, PATCH, Ledger, QueuedWrite, RecordedPatch
 from sagentry.server.agent.log import AgentLog
 from sagentry.server.agent.pipeline import DisplayPipeline
@@ -197,15 +197,19 @@ class Recovery:
             LimitExceededError: JOURNAL_FULL.
         """
         core = agent.core
-        await core.record(self._repair.changes, self._repair.writes)
         core.publish(AgentStarted(core.profile.name, self._restored, self._previous_owner))
         for write, outcome in self._drained.outcomes:
             agent.on_outcome(write, outcome)
         for write, error in self._drained.rejected:
             agent.on_rejected(write, error)
-        for body, run_id in self._repair.events:
-            core.publish(body, run_id)
-        core.publish(StatusChanged(agent.status, core.state.error, core.state.pause_reason))
+
+        def tell() -> None:
+            for body, run_id in self._repair.events:
+                core.publish(body, run_id)
+            core.publish(StatusChanged(agent.status, core.state.error, core.state.pause_reason))
+
+        writes = [request_for(write) for write in self._repair.writes]
+        await core.ledger.record(self._repair.changes, writes, tell)
         lost = any(
             isinstance(body, RunEnded) and body.end is RunEnd.LOST
             for body, _ in self._repair.events

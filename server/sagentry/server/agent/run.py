@@ -7,6 +7,7 @@ run goes on to an end of its own: the partial text is kept, each open call gets 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -81,7 +82,7 @@ class RunExecution:
         self._core = core
         self._streaming: asyncio.Task[ModelCallError | None] | None = None
         self._is_cancelled = False
-        self._last_flush = 0.0
+        self._cancel_flush: Callable[[], None] | None = None
 
     def cancel(self) -> None:
         """Ends what the run waits for. Returns at once; `execute` returns when all is recorded."""
@@ -142,6 +143,7 @@ class RunExecution:
         async with asyncio.TaskGroup() as tasks:
             self._streaming = tasks.create_task(self._take_chunks(growing))
             await asyncio.wait({self._streaming})
+        self._drop_flush()
         streamed, self._streaming = self._streaming, None
         return None if streamed.cancelled() else streamed.result()
 
@@ -152,14 +154,13 @@ class RunExecution:
             tools=tuple(tool.spec for tool in self._core.profile.tools.values()),
             call_number=self.run.turns,
         )
-        self._last_flush = self._core.clock.monotonic()
         try:
             async with aclosing(self._core.profile.model.stream(request)) as chunks:
                 async for chunk in chunks:
                     if growing.is_empty and isinstance(chunk, CONTENT_CHUNKS):
                         self._begin(growing)
                     growing.take(chunk)
-                    self._flush(growing)
+                    self._flush_soon(growing)
                     if growing.is_full and growing.stop is None:
                         growing.take(EndChunk(StopKind.LENGTH))
                     if growing.stop is not None:
@@ -174,14 +175,25 @@ class RunExecution:
         # Not waited for: readers see the text as it comes, a crash takes at most one flush of it.
         self._core.ledger.record([MessageBegun(empty)])
 
+    def _flush_soon(self, growing: MessageAssembler) -> None:
+        """Sees to it that what has come is recorded in time, also when nothing more comes."""
+        if growing.unrecorded_bytes >= FLUSH_BYTES:
+            self._flush(growing)
+        elif growing.unrecorded_bytes and self._cancel_flush is None:
+            self._cancel_flush = self._core.clock.call_later(
+                FLUSH_INTERVAL, lambda: self._flush(growing)
+            )
+
     def _flush(self, growing: MessageAssembler) -> None:
-        now = self._core.clock.monotonic()
-        due = now - self._last_flush >= FLUSH_INTERVAL / timedelta(seconds=1)
-        if due or growing.unrecorded_bytes >= FLUSH_BYTES:
-            self._last_flush = now
-            changes = growing.take_changes()
-            if changes:
-                self._core.ledger.record(changes)
+        self._drop_flush()
+        changes = growing.take_changes()
+        if changes:
+            self._core.ledger.record(changes)
+
+    def _drop_flush(self) -> None:
+        if self._cancel_flush is not None:
+            self._cancel_flush()
+            self._cancel_flush = None
 
     def _message(
         self, growing: MessageAssembler, failure: ModelCallError | None
@@ -195,21 +207,28 @@ class RunExecution:
         return growing.message()
 
     async def _finish_message(self, message: Message) -> None:
-        for call in runnable_calls(message):
-            if call.name in self._core.profile.tools:
-                step = ToolCallUpdated(
-                    message.message_id, call.call_id, ToolCallStep.IDENTIFIED, executing_info(call)
-                )
-                self._core.publish(step, self.run.run_id)
         self.run = replace(
             self.run,
             usage=self.run.usage + (message.usage or TokenUsage()),
             final_message_id=message.message_id,
         )
         changes: list[Change] = [MessageFinished(message), RunRecorded(self.run)]
-        await self._core.record(changes, [SaveMessage(message, display_items(message))])
-        self._core.publish(MessageCompleted(message), self.run.run_id)
+        await self._core.record(
+            changes,
+            [SaveMessage(message, display_items(message))],
+            events=[*self._identified(message), MessageCompleted(message)],
+            run_id=self.run.run_id,
+        )
         self._core.log.finish_message(message.message_id)
+
+    def _identified(self, message: Message) -> list[ToolCallUpdated]:
+        return [
+            ToolCallUpdated(
+                message.message_id, call.call_id, ToolCallStep.IDENTIFIED, executing_info(call)
+            )
+            for call in runnable_calls(message)
+            if call.name in self._core.profile.tools
+        ]
 
 
 def runnable_calls(message: Message) -> tuple[ToolCall, ...]:

@@ -64,8 +64,6 @@ class ToolBatch:
         """
         known = [] if self._is_cancelled else self._known_calls()
         await self._begin(known)
-        for call in known:
-            self._tell(call, ToolStatus.EXECUTING, executing_info(call))
         async with asyncio.TaskGroup() as tasks:
             for call in known:
                 tasks.create_task(self._run_call(call, tasks))
@@ -108,6 +106,8 @@ class ToolBatch:
         await self._core.record(
             changes,
             [self._update(call, ToolStatus.EXECUTING, executing_info(call)) for call in known],
+            events=[self._step(call, ToolStatus.EXECUTING, executing_info(call)) for call in known],
+            run_id=self._run_id,
         )
 
     async def _run_call(self, call: ToolCall, tasks: asyncio.TaskGroup) -> None:
@@ -135,8 +135,9 @@ class ToolBatch:
         await self._core.record(
             [PartOpened(self._result_message.message_id, result)],
             [self._update(call, status, info)],
+            events=[self._step(call, status, info)],
+            run_id=self._run_id,
         )
-        self._tell(call, status, info)
 
     async def _finish(self) -> None:
         message = Message(
@@ -147,18 +148,19 @@ class ToolBatch:
             run_id=self._run_id,
         )
         await self._core.record(
-            [MessageFinished(message)], [SaveMessage(message, display_items(message))]
+            [MessageFinished(message)],
+            [SaveMessage(message, display_items(message))],
+            events=[MessageCompleted(message)],
+            run_id=self._run_id,
         )
-        self._core.publish(MessageCompleted(message), self._run_id)
 
     def _update(self, call: ToolCall, status: ToolStatus, info: ToolInfo) -> DisplayWrite:
         return UpdateToolStatus(self._message.message_id, call.call_id, status, info)
 
-    def _tell(self, call: ToolCall, status: ToolStatus, info: ToolInfo) -> None:
-        body = ToolCallUpdated(
+    def _step(self, call: ToolCall, status: ToolStatus, info: ToolInfo) -> ToolCallUpdated:
+        return ToolCallUpdated(
             self._message.message_id, call.call_id, _STEP_OF_STATUS[status], info
         )
-        self._core.publish(body, self._run_id)
 
 
 def status_of(outcome: ToolOutcome) -> ToolStatus:
