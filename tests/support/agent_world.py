@@ -502,7 +502,7 @@ class World:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self.registry.close(timedelta(seconds=5))
+        await self.registry.close(timedelta(0))
         await self._task
 
     async def crash_and_restart(self) -> World:
