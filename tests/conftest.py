@@ -1,9 +1,9 @@
-"""Shared by all tests."""
+from __future__ import annotations
 
 import pytest
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
-    """Async tests run on asyncio only: grpc.aio knows nothing else."""
+    """Asynchronous tests run on asyncio: grpc.aio knows no other loop."""
     return "asyncio"
