@@ -5,23 +5,19 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from tests.support.agent_world import SCOPE, FakeModel, FakeTool, Gate, World, ask, say
 
 from sagentry.server.domain.commands import GetRun
 from sagentry.server.domain.events import MessageTruncated, RunEnded
 from sagentry.server.domain.messages import MessageStatus, Role
-from sagentry.server.domain.models import EndChunk, StopKind, TextChunk
+from sagentry.server.domain.models import TextChunk
 from sagentry.server.domain.runs import RunEnd
-from sagentry.server.domain.state import AgentState
 from sagentry.server.errors import CorruptDataError, PluginError, UnavailableError
+from tests.support.agent_world import SCOPE, FakeModel, FakeTool, World, ask, say
+from tests.support.memory_ports import Gate
 
 pytestmark = pytest.mark.anyio
 
 FOREVER = timedelta(seconds=20)
-
-
-def state_of(world: World) -> AgentState:
-    return next(iter(world.registry._live.values())).agent.core.state
 
 
 async def finish(world: World) -> None:
@@ -42,7 +38,7 @@ async def test_an_accepted_message_whose_run_had_not_begun_is_answered_after_the
             return  # the disk is as slow as the crash is early
         original(*args, **kwargs)  # type: ignore[arg-type]
 
-    held.append = refuse_run_begin  # type: ignore[method-assign, assignment]
+    held.append = refuse_run_begin  # type: ignore[method-assign]
     reply = await world.registry.add_message(world.message("Hi", "r1"))
     held.append = original  # type: ignore[method-assign]
     after = await world.crash_and_restart()
@@ -50,9 +46,13 @@ async def test_an_accepted_message_whose_run_had_not_begun_is_answered_after_the
     await after.trace.until_word("E RunEnded completed")
     again = await after.registry.add_message(after.message("Hi", "r1"))
 
-    assert [m.text() for m in state_of(after).messages] == ["Hi", "late but true"]
+    assert [m.text() for m in after.state().messages] == ["Hi", "late but true"]
     assert after.trace.words.count("P save user") == 1
-    assert (again.message_id, again.run_id, again.replayed) == (reply.message_id, reply.run_id, True)
+    assert (again.message_id, again.run_id, again.replayed) == (
+        reply.message_id,
+        reply.run_id,
+        True,
+    )
     await finish(after)
 
 
@@ -67,7 +67,7 @@ async def test_a_sentence_cut_by_a_crash_is_kept_as_cut_and_the_run_is_lost_once
     after = await world.crash_and_restart()
     await after.trace.until_word("P persist on_error")
 
-    cut = state_of(after).messages[-1]
+    cut = after.state().messages[-1]
     assert (cut.text(), cut.status) == ("seen by a person", MessageStatus.STREAM_ERROR)
     log = after.logs["a"]
     assert len(log.bodies(MessageTruncated)) == 1
@@ -81,7 +81,9 @@ async def test_a_sentence_cut_by_a_crash_is_kept_as_cut_and_the_run_is_lost_once
     await finish(after)
 
 
-async def test_a_finished_tool_is_not_run_again_and_an_unfinished_one_is_of_unknown_outcome() -> None:
+async def test_a_finished_tool_is_not_run_again_and_an_unfinished_one_is_of_unknown_outcome() -> (
+    None
+):
     """Field report L54: the side effect was done, the crash came before the result was stored."""
     quick, slow = FakeTool("quick"), FakeTool("slow", Gate(is_open=False))
     model = FakeModel(ask("quick", "slow"), say("after"))
@@ -92,7 +94,7 @@ async def test_a_finished_tool_is_not_run_again_and_an_unfinished_one_is_of_unkn
     after = await world.crash_and_restart()
     await after.trace.until_word("P persist on_error")
 
-    results = {r.name: r for m in state_of(after).messages for r in m.tool_results()}
+    results = {r.name: r for m in after.state().messages for r in m.tool_results()}
     assert len(quick.calls) == len(slow.calls) == 1
     assert results["quick"].text() == "quick done"
     assert "unknown" in results["slow"].text()
@@ -145,7 +147,7 @@ async def test_no_agent_runs_on_a_state_that_its_journal_is_ahead_of() -> None:
     assert caught.value.reason == "PLUGIN_BEHIND"
     following = await after.registry.add_message(after.message("more", "r2"))
     await after.registry.get_run(GetRun(SCOPE, "a", following.run_id, FOREVER))
-    users = [m.text() for m in state_of(after).messages if m.role is Role.USER]
+    users = [m.text() for m in after.state().messages if m.role is Role.USER]
     assert users == ["Hi", "more"]
     await finish(after)
 
@@ -178,11 +180,11 @@ async def test_patches_not_saved_before_the_crash_are_in_the_state_after_it() ->
     await world.__aenter__()
     reply = await world.registry.add_message(world.message("Hi", "r1"))
     await world.registry.get_run(GetRun(SCOPE, "a", reply.run_id, FOREVER))
-    before = state_of(world)
+    before = world.state()
     after = await world.crash_and_restart()
     world.states.gate.open()
     await after.trace.until_word("P persist on_completion")
 
-    assert state_of(after).messages == before.messages
+    assert after.state().messages == before.messages
     assert after.journal.entries == {}
     await finish(after)

@@ -7,15 +7,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from tests.support.agent_world import (
-    SCOPE,
-    FakeModel,
-    FakeTool,
-    Gate,
-    World,
-    ask,
-    say,
-)
 
 from sagentry.server.domain.commands import (
     AddMessageReply,
@@ -26,23 +17,27 @@ from sagentry.server.domain.commands import (
     StopAgent,
 )
 from sagentry.server.domain.events import RunEnded, StatusChanged, ToolCallStep, ToolCallUpdated
-from sagentry.server.domain.messages import MessageStatus, Role, ToolResult
+from sagentry.server.domain.messages import MessageStatus, Role
 from sagentry.server.domain.models import (
     EndChunk,
-    ModelCallError,
     StopKind,
     TextChunk,
-    ToolCallChunk,
 )
 from sagentry.server.domain.runs import AgentStatus, RunEnd, RunPhase
-from sagentry.server.domain.state import AgentState
 from sagentry.server.errors import (
     ConflictError,
     InvalidStateError,
-    LimitExceededError,
     NotFoundError,
-    PluginError,
 )
+from tests.support.agent_world import (
+    SCOPE,
+    FakeModel,
+    FakeTool,
+    World,
+    ask,
+    say,
+)
+from tests.support.memory_ports import Gate
 
 pytestmark = pytest.mark.anyio
 
@@ -121,11 +116,6 @@ async def end_of(world: World, reply: AddMessageReply) -> RunReply:
     return await world.registry.get_run(GetRun(SCOPE, "a", reply.run_id, FOREVER))
 
 
-def state_of(world: World, agent_id: str = "a") -> AgentState:
-    live = [live for key, live in world.registry._live.items() if key.agent_id == agent_id]
-    return live[0].agent.core.state
-
-
 async def test_a_text_turn_with_an_instant_store_has_one_order() -> None:
     async with World(model=FakeModel(say("Hel", "lo"))) as world:
         await end_of(world, await world.registry.add_message(world.message("Hi", "r1")))
@@ -160,7 +150,9 @@ async def test_a_store_that_is_held_keeps_the_three_orders(turn: str) -> None:
         world.display.gate.open()
         wanted = len([w for w in expected if w.startswith("E DisplayMessage")])
         await world.trace.until(
-            lambda: len([w for w in world.trace.words if w.startswith("E DisplayMessage")]) == wanted
+            lambda: (
+                len([w for w in world.trace.words if w.startswith("E DisplayMessage")]) == wanted
+            )
         )
 
         assert reply.unsaved == 1
@@ -193,7 +185,7 @@ async def test_a_repeated_request_gets_the_same_answer_and_makes_no_second_messa
 
         assert (again.message_id, again.run_id) == (first.message_id, first.run_id)
         assert again.replayed
-        users = [m for m in state_of(world).messages if m.role is Role.USER]
+        users = [m for m in world.state().messages if m.role is Role.USER]
         assert len(users) == 1
 
 
@@ -211,13 +203,13 @@ async def test_one_request_three_times_at_once_is_accepted_once() -> None:
 async def test_a_request_id_with_other_content_is_refused_and_changes_nothing() -> None:
     async with World() as world:
         await end_of(world, await world.registry.add_message(world.message("Hi", "r1")))
-        revision = state_of(world).revision
+        revision = world.state().revision
 
         with pytest.raises(ConflictError) as caught:
             await world.registry.add_message(world.message("Other", "r1"))
 
         assert caught.value.reason == "REQUEST_ID_REUSED"
-        assert state_of(world).revision == revision
+        assert world.state().revision == revision
 
 
 async def test_fifty_messages_at_once_are_all_kept_in_one_order_with_one_run_at_a_time() -> None:
@@ -228,10 +220,10 @@ async def test_fifty_messages_at_once_are_all_kept_in_one_order_with_one_run_at_
         for reply in replies:
             await end_of(world, reply)
 
-        texts = [m.text() for m in state_of(world).messages if m.role is Role.USER]
+        texts = [m.text() for m in world.state().messages if m.role is Role.USER]
         assert sorted(texts) == sorted(f"m{i}" for i in range(50))
         saved = [message_id for _, message_id in world.display.order]
-        in_state = [m.message_id for m in state_of(world).messages]
+        in_state = [m.message_id for m in world.state().messages]
         assert [i for i in saved if i in in_state] == in_state
         starts = [w for w in world.trace.words if w in ("E RunStarted", "E RunEnded completed")]
         assert starts == ["E RunStarted", "E RunEnded completed"] * (len(starts) // 2)
@@ -252,7 +244,9 @@ async def test_a_message_in_mid_run_is_promised_to_the_next_run_and_answered_the
         assert ended.final_message is not None
         assert ended.final_message.text() == "second"
         idle = world.trace.words.index("E StatusChanged idle", 2)
-        assert idle > world.trace.words.index("E RunStarted", world.trace.words.index("E RunEnded completed"))
+        assert idle > world.trace.words.index(
+            "E RunStarted", world.trace.words.index("E RunEnded completed")
+        )
 
 
 async def test_cancel_keeps_the_partial_text_and_says_so_everywhere() -> None:
@@ -262,7 +256,7 @@ async def test_cancel_keeps_the_partial_text_and_says_so_everywhere() -> None:
         await world.trace.until_word("E MessageStarted")
         cancelled = await world.registry.cancel_run(CancelRun(SCOPE, "a"))
 
-        last = state_of(world).messages[-1]
+        last = world.state().messages[-1]
         assert not cancelled.already_ended
         assert (last.text(), last.status) == ("partial", MessageStatus.CANCELLED)
         assert world.trace.words[-7:] == [
@@ -296,11 +290,15 @@ async def test_cancel_gives_each_call_in_flight_a_cancelled_row_and_result() -> 
         await world.trace.until_word("P tool completed")
         await world.registry.cancel_run(CancelRun(SCOPE, "a"))
 
-        results = {r.name: r for r in state_of(world).messages[-1].tool_results()}
+        results = {r.name: r for r in world.state().messages[-1].tool_results()}
         assert results["slow"].is_error
         assert not results["quick"].is_error
         assert sorted(world.display.statuses.values()) == ["cancelled", "completed"]
-        steps = [b.step for b in world.logs["a"].bodies(ToolCallUpdated) if isinstance(b, ToolCallUpdated)]
+        steps = [
+            b.step
+            for b in world.logs["a"].bodies(ToolCallUpdated)
+            if isinstance(b, ToolCallUpdated)
+        ]
         assert steps[-1] is ToolCallStep.CANCELLED
 
 
@@ -326,182 +324,14 @@ async def test_held_messages_wait_after_a_cancel_and_go_first_with_the_next_one(
         await world.trace.until_word("E MessageStarted")
         held = await world.registry.add_message(world.message("two", "r2"))
         await world.registry.cancel_run(CancelRun(SCOPE, "a"))
-        before = len(state_of(world).held)
+        before = len(world.state().held)
         third = await world.registry.add_message(world.message("three", "r3"))
         await end_of(world, third)
 
         assert before == 1
         assert held.run_id == third.run_id
-        users = [m.text() for m in state_of(world).messages if m.role is Role.USER]
+        users = [m.text() for m in world.state().messages if m.role is Role.USER]
         assert users == ["one", "two", "three"]
-
-
-async def test_a_dead_stream_keeps_the_text_marks_it_and_writes_no_second_row() -> None:
-    cut = ModelCallError("MODEL_STREAM_CUT", "cut", retryable=True)
-    async with World(model=FakeModel([TextChunk("half"), cut])) as world:
-        ended = await end_of(world, await world.registry.add_message(world.message("Hi", "r1")))
-
-        last = state_of(world).messages[-1]
-        assert (last.text(), last.status) == ("half", MessageStatus.STREAM_ERROR)
-        assert ended.run.end is RunEnd.ERROR
-        assert "P synthetic" not in world.trace.words
-        assert "P persist on_error" in world.trace.words
-
-
-async def test_a_model_that_stops_without_an_end_is_a_dead_stream() -> None:
-    async with World(model=FakeModel([TextChunk("half")])) as world:
-        ended = await end_of(world, await world.registry.add_message(world.message("Hi", "r1")))
-
-        assert ended.run.error is not None
-        assert ended.run.error.reason == "MODEL_STREAM_CUT"
-
-
-async def test_a_refused_model_call_ends_the_run_once_with_a_row_that_says_why() -> None:
-    refused = ModelCallError("MODEL_AUTHENTICATION", "the key was not accepted")
-    async with World(model=FakeModel([refused])) as world:
-        ended = await end_of(world, await world.registry.add_message(world.message("Hi", "r1")))
-
-        assert ended.run.error is not None
-        assert ended.run.error.reason == "MODEL_AUTHENTICATION"
-        assert world.trace.words[-5:] == [
-            "P synthetic",
-            "E DisplayMessageSaved",
-            "P persist on_error",
-            "E RunEnded error",
-            "E StatusChanged error",
-        ]
-
-
-async def test_a_fault_in_our_own_code_ends_the_run_once_and_leaves_the_agent_usable() -> None:
-    async with World(model=FakeModel([RuntimeError("bug")], say("ok"))) as world:
-        first = await end_of(world, await world.registry.add_message(world.message("Hi", "r1")))
-        second = await end_of(world, await world.registry.add_message(world.message("Hi", "r2")))
-
-        assert first.run.end is RunEnd.ERROR
-        assert first.run.error is not None
-        assert "bug" not in first.run.error.message
-        assert second.run.end is RunEnd.COMPLETED
-        assert world.trace.words.count("E RunEnded error") == 1
-
-
-async def test_an_unknown_tool_fails_its_call_and_the_run_goes_on() -> None:
-    tools = {"one": FakeTool("one")}
-    async with World(model=FakeModel(ask("one", "nine"), say("ok")), tools=tools) as world:
-        ended = await end_of(world, await world.registry.add_message(world.message("Hi", "r1")))
-
-        results = [
-            part
-            for message in state_of(world).messages
-            for part in message.parts
-            if isinstance(part, ToolResult)
-        ]
-        assert [r.is_error for r in results] == [False, True]
-        assert "nine" in results[1].text()
-        assert sorted(world.display.statuses.values()) == ["completed", "failed"]
-        assert ended.run.end is RunEnd.COMPLETED
-
-
-async def test_calls_of_a_message_cut_by_length_are_never_run() -> None:
-    tool = FakeTool("one")
-    cut_off = [ToolCallChunk(0, "p", "one", '{"a":'), EndChunk(StopKind.LENGTH)]
-    async with World(model=FakeModel(cut_off), tools={"one": tool}) as world:
-        ended = await end_of(world, await world.registry.add_message(world.message("Hi", "r1")))
-
-        assert tool.calls == []
-        assert ended.run.end is RunEnd.COMPLETED
-        assert state_of(world).messages[-1].status is MessageStatus.LENGTH
-
-
-async def test_a_run_ends_at_its_turn_limit_with_a_reason() -> None:
-    tools = {"one": FakeTool("one")}
-    model = FakeModel(*(ask("one") for _ in range(5)))
-    async with World(model=model, tools=tools, max_turns=3) as world:
-        ended = await end_of(world, await world.registry.add_message(world.message("Hi", "r1")))
-
-        assert ended.run.turns == 3
-        assert ended.run.error is not None
-        assert ended.run.error.reason == "TURN_LIMIT"
-
-
-async def test_a_message_of_more_than_a_mebibyte_of_text_ends_as_length() -> None:
-    piece = "x" * 65536
-    async with World(model=FakeModel([*(TextChunk(piece) for _ in range(40))])) as world:
-        await end_of(world, await world.registry.add_message(world.message("Hi", "r1")))
-
-        last = state_of(world).messages[-1]
-        assert last.status is MessageStatus.LENGTH
-        assert len(last.text()) == 1024 * 1024
-
-
-async def test_a_full_disk_refuses_the_message_and_changes_nothing() -> None:
-    async with World() as world:
-        await end_of(world, await world.registry.add_message(world.message("Hi", "r1")))
-        revision = state_of(world).revision
-        world.journal.failure = LimitExceededError("JOURNAL_FULL", "full", limit=1, actual=1)
-        with pytest.raises(LimitExceededError):
-            await world.registry.add_message(world.message("Hi", "r2"))
-        world.journal.failure = None
-        ended = await end_of(world, await world.registry.add_message(world.message("Hi", "r3")))
-
-        assert ended.run.end is RunEnd.COMPLETED
-        assert [m.text() for m in state_of(world).messages if m.role is Role.USER] == ["Hi", "Hi"]
-        assert state_of(world).revision > revision
-
-
-async def test_a_disk_that_fills_up_in_mid_run_ends_the_run_and_not_the_agent() -> None:
-    gate = Gate(is_open=False)
-    model = FakeModel([TextChunk("x"), gate, EndChunk(StopKind.STOP)], say("ok"))
-    async with World(model=model) as world:
-        reply = await world.registry.add_message(world.message("Hi", "r1"))
-        await world.trace.until_word("E MessageStarted")
-        world.journal.failure = LimitExceededError("JOURNAL_FULL", "full", limit=1, actual=1)
-        gate.open()
-        await world.trace.until_word("E RunEnded error")
-        world.journal.failure = None
-        again = await end_of(world, await world.registry.add_message(world.message("Hi", "r2")))
-
-        assert reply.run_id
-        assert again.run.end is RunEnd.COMPLETED
-
-
-async def test_a_store_that_is_away_loses_nothing_and_is_announced_once() -> None:
-    async with World(settle_timeout=timedelta(0)) as world:
-        away = PluginError(
-            "PLUGIN_UNAVAILABLE",
-            "away",
-            plugin="rows",
-            method="ApplyWrites",
-            elapsed=timedelta(0),
-            budget=timedelta(seconds=3),
-        )
-        world.display.failure = away
-        ended = await end_of(world, await world.registry.add_message(world.message("Hi", "r1")))
-        world.display.failure = None
-        await world.trace.until_word("P save assistant")
-
-        assert ended.run.end is RunEnd.COMPLETED
-        assert world.trace.words.count("E PluginDegraded") == 1
-        await world.trace.until_word("E PluginRecovered")
-
-
-async def test_a_poison_write_is_set_aside_and_the_next_one_goes_on() -> None:
-    async with World() as world:
-        refusal = PluginError(
-            "PLUGIN_REFUSED",
-            "no",
-            plugin="rows",
-            method="SaveMessage",
-            elapsed=timedelta(0),
-            budget=timedelta(seconds=3),
-        )
-        world.display.failure = refusal
-        reply = await world.registry.add_message(world.message("Hi", "r1"))
-        await world.trace.until_word("E WriteRejected")
-        world.display.failure = None
-        await end_of(world, reply)
-        await world.trace.until_word("P persist on_completion")
-
-        assert list(world.journal.quarantine.values())[0] == "PLUGIN_REFUSED"
 
 
 async def test_start_run_delivers_what_is_held_and_is_refused_while_a_run_is_under_way() -> None:
@@ -552,5 +382,7 @@ async def test_a_message_wakes_a_sleeping_agent_with_its_history() -> None:
         await end_of(world, await world.registry.add_message(world.message("more", "r2")))
 
         assert [m.text() for m in model.requests[-1].messages] == ["Hi", "one", "more"]
-        statuses = [b.status for b in world.logs["a"].bodies(StatusChanged) if isinstance(b, StatusChanged)]
+        statuses = [
+            b.status for b in world.logs["a"].bodies(StatusChanged) if isinstance(b, StatusChanged)
+        ]
         assert statuses == [AgentStatus.IDLE, AgentStatus.RUNNING, AgentStatus.IDLE]

@@ -236,7 +236,9 @@ class Acceptance:
         self._agent.begin_run(run)
         return StartRunReply(run.run_id)
 
-    async def _halves(self, command: AddMessage, message: Message) -> tuple[Message | None, Message]:
+    async def _halves(
+        self, command: AddMessage, message: Message
+    ) -> tuple[Message | None, Message]:
         """Returns what people see (None: nothing) and what the model reads."""
         match command.display:
             case DisplayChoice.SAME:
@@ -268,9 +270,7 @@ class Acceptance:
         return self._accepted_halves(outcome, message)
 
     @staticmethod
-    def _accepted_halves(
-        outcome: Accepted, message: Message
-    ) -> tuple[Message | None, Message]:
+    def _accepted_halves(outcome: Accepted, message: Message) -> tuple[Message | None, Message]:
         display = _like(outcome.display, message) if outcome.display is not None else None
         return display, _like(outcome.llm, message)
 

@@ -95,6 +95,7 @@ class Agent:
         self._execution: RunExecution | None = None
         self._current = ""
         self._cancelled = ""
+        self._running: asyncio.Future[None] | None = None
         self._phase = RunPhase.ENDED
         self._run_ended: dict[str, asyncio.Event] = {}
         self._stopping = asyncio.Event()
@@ -208,7 +209,7 @@ class Agent:
 
     def begin_run(self, run: Run, message_id: str = "") -> None:
         """Begins a claimed and recorded run. Returns at once."""
-        self.own(self._run(run, message_id))
+        self._running = self.own(self._run(run, message_id))
 
     def cancel_run(self) -> None:
         """Cancels the run under way, also one that is only claimed yet. Returns at once."""
@@ -367,9 +368,7 @@ class Agent:
         message = getattr(written, "message", None)
         message_id = message.message_id if message else getattr(written, "message_id", "")
         self.core.publish(
-            WriteRejected(
-                error.plugin, error.method, message_id, error.reason, str(write.entry_id)
-            )
+            WriteRejected(error.plugin, error.method, message_id, error.reason, str(write.entry_id))
         )
 
     def on_degraded(self, error: PluginError) -> None:

@@ -1,4 +1,4 @@
-"""Builds a message from a model's chunks: deltas for readers, changes for the journal, the whole at the end."""
+"""Builds a message from a model's chunks: deltas for readers, changes for the journal, the whole."""
 
 from __future__ import annotations
 

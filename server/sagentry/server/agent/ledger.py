@@ -105,10 +105,13 @@ class Ledger:
             self._applied(patch, records, list(writes), entry_ids, then)
             _resolve(done, None)
 
-        self._journal.append(
-            self._conversation, self._agent_id, records, on_durable=on_durable
-        )
+        self._journal.append(self._conversation, self._agent_id, records, on_durable=on_durable)
         return done
+
+    def post(self, changes: Sequence[Change]) -> None:
+        """Records changes without waiting. What keeps them off the disk, the next record will meet."""
+        recorded = self.record(changes)
+        del recorded
 
     def acknowledge_state(self, revision: int) -> None:
         """Forgets the patches that a store has as of `revision`."""

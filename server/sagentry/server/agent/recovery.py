@@ -183,9 +183,7 @@ class Recovery:
         profile = services.profile(options.profile)
         if folded.state.options is None:
             self._repair.changes.insert(0, OptionsSet(options))
-        counters = await services.display_store.open(
-            self._call(new_id("open"), stored.owner_epoch)
-        )
+        counters = await services.display_store.open(self._call(new_id("open"), stored.owner_epoch))
         agent = self._assemble(folded, profile, stored.owner_epoch)
         agent.counters = counters
         return agent
@@ -280,7 +278,7 @@ class Recovery:
         pipeline = DisplayPipeline(
             services.display_store,
             services.journal,
-            call=lambda request_id, of_epoch: core.call(request_id, of_epoch),
+            call=core.call,
             listener=agent,
             clock=services.clock,
         )

@@ -101,9 +101,7 @@ class AgentRegistry:
         """Stops all agents within the budget, states saved or journalled. Idempotent."""
         async with asyncio.TaskGroup() as stopping:
             for live in list(self._live.values()):
-                stopping.create_task(
-                    self._stop(live, StopReason.DRAINING, budget, finish_run=True)
-                )
+                stopping.create_task(self._stop(live, StopReason.DRAINING, budget, finish_run=True))
         self._closing.set()
 
     async def _recover_all(self) -> None:
@@ -209,7 +207,7 @@ class AgentRegistry:
                 self._live[key] = live
                 self._starting.pop(key, None)
                 started.set_result(live)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - handed to who waits, and logged
             _log_end(key, error, was_started=started.done())
             if not started.done():
                 started.set_exception(_cause(error))
@@ -234,6 +232,11 @@ class AgentRegistry:
                 return await work(live)
             except AgentStoppingError:
                 await live.gone.wait()
+
+    def live_agent(self, key: AgentKey) -> Agent | None:
+        """Returns the agent if it is live."""
+        live = self._live.get(key)
+        return live.agent if live is not None else None
 
     # --- commands
 
@@ -334,9 +337,7 @@ class AgentRegistry:
         )
         if command.statuses:
             views = [view for view in views if view.status in command.statuses]
-        return AgentPage(
-            tuple(views[: command.page_size]), has_more=len(views) > command.page_size
-        )
+        return AgentPage(tuple(views[: command.page_size]), has_more=len(views) > command.page_size)
 
     async def get_run(self, command: GetRun) -> RunReply:
         """Reads a run; waits for its end at most `wait`."""

@@ -81,12 +81,12 @@ class RunExecution:
         self.batch: ToolBatch | None = None
         self._core = core
         self._streaming: asyncio.Task[ModelCallError | None] | None = None
-        self._is_cancelled = False
+        self._cancelled = False
         self._cancel_flush: Callable[[], None] | None = None
 
     def cancel(self) -> None:
         """Ends what the run waits for. Returns at once; `execute` returns when all is recorded."""
-        self._is_cancelled = True
+        self._cancelled = True
         if self._streaming is not None:
             self._streaming.cancel()
         if self.batch is not None:
@@ -95,7 +95,7 @@ class RunExecution:
     async def execute(self) -> RunResult:
         """Runs to the end and says how it came."""
         for _ in range(self._core.profile.max_turns):
-            if self._is_cancelled:
+            if self._cancelled:
                 return RunResult(RunEnd.CANCELLED)
             self.run = replace(self.run, turns=self.run.turns + 1)
             message, failure = await self._model_turn()
@@ -104,15 +104,17 @@ class RunExecution:
                 shown = message is not None and bool(display_items(message))
                 return RunResult(RunEnd.ERROR, error, is_shown=shown)
             if message is None or not runnable_calls(message):
-                end = RunEnd.CANCELLED if self._is_cancelled else RunEnd.COMPLETED
-                return RunResult(end)
+                return RunResult(self._own_end())
             await self._run_tools(message)
         return RunResult(RunEnd.ERROR, TOO_MANY_TURNS)
+
+    def _own_end(self) -> RunEnd:
+        return RunEnd.CANCELLED if self._cancelled else RunEnd.COMPLETED
 
     async def _run_tools(self, message: Message) -> None:
         self._core.checkpoint()
         self.batch = ToolBatch(self._core, message, self.run.run_id)
-        if self._is_cancelled:
+        if self._cancelled:
             self.batch.cancel()
         await self.batch.run()
         self.batch = None
@@ -128,7 +130,7 @@ class RunExecution:
         )
         self.growing = growing
         failure = await self._stream(growing)
-        if failure is None and growing.stop is None and not self._is_cancelled:
+        if failure is None and growing.stop is None and not self._cancelled:
             failure = CUT
         message = self._message(growing, failure)
         if message is not None:
@@ -173,7 +175,7 @@ class RunExecution:
         empty = growing.message(MessageStatus.STREAM_ERROR)
         self._core.publish(MessageStarted(empty.message_id, Role.ASSISTANT), self.run.run_id)
         # Not waited for: readers see the text as it comes, a crash takes at most one flush of it.
-        self._core.ledger.record([MessageBegun(empty)])
+        self._core.ledger.post([MessageBegun(empty)])
 
     def _flush_soon(self, growing: MessageAssembler) -> None:
         """Sees to it that what has come is recorded in time, also when nothing more comes."""
@@ -188,16 +190,14 @@ class RunExecution:
         self._drop_flush()
         changes = growing.take_changes()
         if changes:
-            self._core.ledger.record(changes)
+            self._core.ledger.post(changes)
 
     def _drop_flush(self) -> None:
         if self._cancel_flush is not None:
             self._cancel_flush()
             self._cancel_flush = None
 
-    def _message(
-        self, growing: MessageAssembler, failure: ModelCallError | None
-    ) -> Message | None:
+    def _message(self, growing: MessageAssembler, failure: ModelCallError | None) -> Message | None:
         if growing.is_empty:
             return None
         if failure is not None:

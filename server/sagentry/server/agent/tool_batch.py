@@ -15,7 +15,13 @@ from sagentry.server.domain.events import (
 )
 from sagentry.server.domain.ids import new_id
 from sagentry.server.domain.messages import Message, Role, TextPart, ToolCall, ToolResult
-from sagentry.server.domain.state import CallStarted, Change, MessageBegun, MessageFinished, PartOpened
+from sagentry.server.domain.state import (
+    CallStarted,
+    Change,
+    MessageBegun,
+    MessageFinished,
+    PartOpened,
+)
 from sagentry.server.domain.writes import DisplayWrite, SaveMessage, UpdateToolStatus
 from sagentry.server.ports import ToolOutcome
 
