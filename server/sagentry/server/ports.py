@@ -324,19 +324,23 @@ class ToolContext:
 
 
 class Tool(Protocol):
-    """A tool that a model may call.
+    """A tool that a model may call."""
 
-    Attributes:
-        spec: What the model is told of it.
-        display_text: Label of its calls for people.
-        read_only: Has no effects: a call need not be on disk before it runs.
-        time_limit: Longest time of a call.
-    """
+    @property
+    def spec(self) -> ToolSpec:
+        """What the model is told of it."""
 
-    spec: ToolSpec
-    display_text: str
-    read_only: bool
-    time_limit: timedelta
+    @property
+    def display_text(self) -> str:
+        """Label of its calls for people."""
+
+    @property
+    def read_only(self) -> bool:
+        """Has no effects: a call need not be on disk before it runs."""
+
+    @property
+    def time_limit(self) -> timedelta:
+        """Longest time of a call."""
 
     async def run(self, arguments: dict[str, object], context: ToolContext) -> str:
         """Runs one call and returns the text of its result.
@@ -382,6 +386,9 @@ class Clock(Protocol):
 
     async def sleep(self, duration: timedelta) -> None:
         """Returns when the duration is over."""
+
+    def call_later(self, delay: timedelta, callback: Callable[[], None]) -> Callable[[], None]:
+        """Calls back on the event loop after the delay; returns what takes that back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""One agent: its actor, its run loop and what the model is shown."""
+"""The agent: one conversation, its run, its writes. Knows ports, never transports or providers."""
