@@ -27,7 +27,8 @@ from sagentry.server.domain.models import (
 from sagentry.server.domain.scope import AgentKey, Scope, ScopeKey, ScopeKind
 from sagentry.server.domain.state import AgentState
 from sagentry.server.errors import InvalidInputError
-from sagentry.server.ports import Preprocessor, Tool, ToolContext, ToolOutcome
+from sagentry.server.ports import Preprocessor, Tool, ToolContext
+from sagentry.server.tools.runner import ToolRunner
 from tests.support.memory_ports import (
     START,
     FakeClock,
@@ -150,14 +151,6 @@ class FakeTool:
         return self.result or f"{self.name} done"
 
 
-class FakeExecutor:
-    """Runs a tool without limits."""
-
-    async def run(self, call: object, tool: Tool, context: ToolContext) -> ToolOutcome:
-        del call
-        return ToolOutcome(await tool.run({}, context))
-
-
 @dataclass
 class World:
     """Everything around the agents of a server, and the registry that runs them."""
@@ -184,7 +177,7 @@ class World:
             journal=self.journal,
             state_store=self.states,
             display_store=self.display,
-            executor=FakeExecutor(),
+            executor=ToolRunner(),
             clock=self.clock,
             profile=self._profile,
             make_log=self._log,

@@ -16,13 +16,12 @@ from hypothesis import strategies as st
 from sagentry.server.domain.messages import ToolCall
 from sagentry.server.domain.models import ToolSpec
 from sagentry.server.domain.scope import Scope, ScopeKey, ScopeKind
+from sagentry.server.domain.tools import ToolFailure, ToolOutcome
 from sagentry.server.errors import ToolError
 from sagentry.server.ports import Tool, ToolContext
 from sagentry.server.tools.function_tool import FunctionTool, tool
 from sagentry.server.tools.runner import (
     MAX_RESULT_BYTES,
-    ToolFailure,
-    ToolOutcome,
     ToolRunner,
     _result_text,
     parse_arguments,

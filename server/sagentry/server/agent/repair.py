@@ -42,18 +42,15 @@ from sagentry.server.domain.state import (
     RunRecorded,
     StatusSet,
 )
+from sagentry.server.domain.tools import ToolFailure, ToolOutcome
 from sagentry.server.domain.writes import DisplayWrite, SaveMessage, UpdateToolStatus
-from sagentry.server.ports import ToolOutcome
 
 OUTCOME_UNKNOWN = ToolOutcome(
     "Outcome unknown: the server stopped while this call was under way. It may or may not have taken "
     "effect, and it was not repeated.",
-    is_error=True,
-    reason="OUTCOME_UNKNOWN",
+    ToolFailure.OUTCOME_UNKNOWN,
 )
-NOT_RUN = ToolOutcome(
-    "Not run: the server stopped before this call began.", is_error=True, reason="NOT_RUN"
-)
+NOT_RUN = ToolOutcome("Not run: the server stopped before this call began.", ToolFailure.NOT_RUN)
 RUN_LOST = RunError("RUN_LOST", "The server stopped during the run.", retryable=True)
 
 

@@ -22,12 +22,10 @@ from sagentry.server.domain.state import (
     MessageFinished,
     PartOpened,
 )
+from sagentry.server.domain.tools import ToolFailure, ToolOutcome
 from sagentry.server.domain.writes import DisplayWrite, SaveMessage, UpdateToolStatus
-from sagentry.server.ports import ToolOutcome
 
-CANCELLED = ToolOutcome(
-    "The call was cancelled before it was done.", is_error=True, reason="CANCELLED"
-)
+CANCELLED = ToolOutcome("The call was cancelled before it was done.", ToolFailure.CANCELLED)
 
 _STEP_OF_STATUS = {
     ToolStatus.EXECUTING: ToolCallStep.EXECUTING,
@@ -75,7 +73,7 @@ class ToolBatch:
                 tasks.create_task(self._run_call(call, tasks))
         for call in self._calls:
             if call.call_id not in self._results:
-                await self._finish_call(call, self._unrun_outcome(call))
+                await self._finish_call(call, await self._unrun_outcome(call))
         await self._finish()
 
     def cancel(self) -> None:
@@ -100,11 +98,12 @@ class ToolBatch:
     def _known_calls(self) -> list[ToolCall]:
         return [call for call in self._calls if call.name in self._core.profile.tools]
 
-    def _unrun_outcome(self, call: ToolCall) -> ToolOutcome:
-        if call.name in self._core.profile.tools:
+    async def _unrun_outcome(self, call: ToolCall) -> ToolOutcome:
+        tools = self._core.profile.tools
+        if call.name in tools:
             return CANCELLED
-        text = f"There is no tool named {call.name!r}."
-        return ToolOutcome(text, is_error=True, reason="TOOL_UNKNOWN")
+        context = self._core.tool_context(call.call_id)
+        return await self._core.executor.run(call, None, context, known=tools)
 
     async def _begin(self, known: Sequence[ToolCall]) -> None:
         changes: list[Change] = [MessageBegun(self._result_message)]
@@ -171,7 +170,7 @@ class ToolBatch:
 
 def status_of(outcome: ToolOutcome) -> ToolStatus:
     """Returns the status of a call that ended so."""
-    if outcome.reason == CANCELLED.reason:
+    if outcome.reason is ToolFailure.CANCELLED:
         return ToolStatus.CANCELLED
     return ToolStatus.FAILED if outcome.is_error else ToolStatus.COMPLETED
 

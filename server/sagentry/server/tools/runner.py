@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import enum
 import json
 import logging
 from collections.abc import Coroutine, Iterable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, runtime_checkable
 
 from sagentry.server.domain.ids import new_id
 from sagentry.server.domain.messages import ToolCall
 from sagentry.server.domain.text import has_surrogate_escape, repair, repair_object
+from sagentry.server.domain.tools import ToolFailure, ToolOutcome
 from sagentry.server.errors import ToolError
 from sagentry.server.ports import Tool, ToolContext
 from sagentry.server.tools.bounded import Threads, ThreadsExhaustedError, within
@@ -25,44 +24,6 @@ MAX_RESULT_BYTES = 256 * 1024
 """Longest text of a result, in UTF-8, its mark included."""
 
 _SHOWN_NAMES = 50
-
-
-class ToolFailure(enum.Enum):
-    """Why a call failed.
-
-    Attributes:
-        UNKNOWN_TOOL: There is no tool of that name.
-        ARGUMENTS_INVALID: The arguments are not JSON or do not fit; the tool did not run.
-        TIME_LIMIT: The tool took too long; its result is dropped.
-        TOOL_ERROR: The tool said that it failed.
-        TOOL_FAULT: The tool broke; the log has the details under the error id of the text.
-        TOOLS_EXHAUSTED: So many blocking tools hang that no other is started.
-    """
-
-    UNKNOWN_TOOL = "UNKNOWN_TOOL"
-    ARGUMENTS_INVALID = "ARGUMENTS_INVALID"
-    TIME_LIMIT = "TIME_LIMIT"
-    TOOL_ERROR = "TOOL_ERROR"
-    TOOL_FAULT = "TOOL_FAULT"
-    TOOLS_EXHAUSTED = "TOOLS_EXHAUSTED"
-
-
-@dataclass(frozen=True, slots=True)
-class ToolOutcome:
-    """What came of a call.
-
-    Attributes:
-        text: What the model and people read.
-        reason: Why it failed; None for success.
-    """
-
-    text: str
-    reason: ToolFailure | None = None
-
-    @property
-    def is_error(self) -> bool:
-        """Whether the call failed."""
-        return self.reason is not None
 
 
 @runtime_checkable
