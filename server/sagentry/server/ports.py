@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from sagentry.server.domain.commands import (
+    AddMessage,
+    AddMessageReply,
+    AgentPage,
+    CancelRun,
+    CancelRunReply,
+    GetRun,
+    ListAgents,
+    ListRows,
+    RunReply,
+    StartAgent,
+    StartAgentReply,
+    StartRun,
+    StartRunReply,
+    StateReply,
+    StopAgent,
+    StopAgentReply,
+)
 from sagentry.server.domain.display import (
     ConversationCounters,
     DisplayPage,
     ListOrder,
 )
-from sagentry.server.domain.messages import Document, Message
+from sagentry.server.domain.events import AgentView
+from sagentry.server.domain.messages import Document, Message, ToolCall
 from sagentry.server.domain.models import ModelChunk, ModelRequest, ToolSpec
 from sagentry.server.domain.plugins import PluginFailure, PluginView
 from sagentry.server.domain.runs import Lifecycle
@@ -277,7 +296,7 @@ class ChatModel(Protocol):
 
     name: str
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[ModelChunk]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelChunk, None]:
         """Answers a request in pieces, an EndChunk last. Closing the iterator ends the call.
 
         Raises:
@@ -325,6 +344,31 @@ class Tool(Protocol):
         Raises:
             ToolError: The tool failed; the model and people read the text.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """What came of a tool call.
+
+    Attributes:
+        text: Text of the result, for the model and for people.
+        is_error: Whether the call failed.
+        reason: Why it failed, a word: ARGUMENTS_INVALID, TIMEOUT, TOOL_FAILED, …; empty otherwise.
+    """
+
+    text: str
+    is_error: bool = False
+    reason: str = ""
+
+
+class ToolExecutor(Protocol):
+    """Runs tool calls within the server's limits; never raises for what a tool does.
+
+    When it is cancelled it ends at once, also if the tool ignores that.
+    """
+
+    async def run(self, call: ToolCall, tool: Tool, context: ToolContext) -> ToolOutcome:
+        """Runs one call and returns what came of it, within the tool's time limit."""
 
 
 class Clock(Protocol):
@@ -402,3 +446,40 @@ class Journal(Protocol):
 
     async def conversations(self) -> Sequence[tuple[ConversationKey, str]]:
         """Returns (conversation, newest agent_id) of everything that has entries."""
+
+
+class AgentDirectory(Protocol):
+    """Finds, wakes and commands agents: what the agent service calls.
+
+    Every method raises SagentryError. A caller that goes away ends nothing but its own waiting.
+    """
+
+    async def start_agent(self, command: StartAgent) -> StartAgentReply:
+        """Starts an agent, or finds it live."""
+
+    async def get_agent(self, scope: Scope, agent_id: str) -> AgentView:
+        """Reads an agent; a sleeping one from its store, without waking it."""
+
+    async def list_agents(self, command: ListAgents) -> AgentPage:
+        """Lists live agents."""
+
+    async def stop_agent(self, command: StopAgent) -> StopAgentReply:
+        """Puts an agent to sleep."""
+
+    async def add_message(self, command: AddMessage) -> AddMessageReply:
+        """Gives an agent a message."""
+
+    async def start_run(self, command: StartRun) -> StartRunReply:
+        """Begins a run without a new message."""
+
+    async def get_run(self, command: GetRun) -> RunReply:
+        """Reads a run and waits for its end if asked."""
+
+    async def cancel_run(self, command: CancelRun) -> CancelRunReply:
+        """Cancels a run and keeps what there is of it."""
+
+    async def get_state(self, scope: Scope, agent_id: str) -> StateReply:
+        """Reads the whole state."""
+
+    async def list_rows(self, command: ListRows) -> DisplayPage:
+        """Lists rows of a conversation."""

@@ -45,7 +45,8 @@ def from_json(text: str | bytes, as_type: type[T]) -> T:
     except (ValueError, RecursionError) as error:
         message = f"not JSON: {error}"
         raise UnreadableError(message) from error
-    decoded: T = _decoder(as_type)(raw, "")
+    hint: Any = as_type  # mypy takes a `type[T]` for unhashable
+    decoded: T = _decoder(hint)(raw, "")
     return decoded
 
 
@@ -87,7 +88,8 @@ def _union_encoder(args: tuple[Any, ...]) -> Encode:
     def encode(value: Any) -> Any:
         if value is None:
             return None
-        return {TAG: type(value).__name__, **_encoder(type(value))(value)}
+        member: Any = type(value)  # as in from_json
+        return {TAG: member.__name__, **_encoder(member)(value)}
 
     return encode
 

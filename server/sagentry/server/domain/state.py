@@ -240,7 +240,8 @@ class AgentState:
                 return index
         return None
 
-    def _growing_index(self, message_id: str) -> int:
+    def growing_index(self, message_id: str) -> int:
+        """Where a message that still grows is. Raises ValueError if it does not grow."""
         index = self._index(message_id)
         if index is None or message_id not in self.growing:
             message = f"message {message_id} does not grow"
@@ -267,7 +268,7 @@ def _message_begun(state: AgentState, change: MessageBegun) -> None:
 
 
 def _part_opened(state: AgentState, change: PartOpened) -> None:
-    index = state._growing_index(change.message_id)
+    index = state.growing_index(change.message_id)
     message = state.messages[index]
     state.messages[index] = replace(message, parts=(*message.parts, change.part))
     if message.role.value == "tool":
@@ -275,7 +276,7 @@ def _part_opened(state: AgentState, change: PartOpened) -> None:
 
 
 def _text_grown(state: AgentState, change: TextGrown) -> None:
-    index = state._growing_index(change.message_id)
+    index = state.growing_index(change.message_id)
     message = state.messages[index]
     parts = list(message.parts)
     part = parts[change.part_index]
@@ -292,7 +293,7 @@ def _text_grown(state: AgentState, change: TextGrown) -> None:
 
 
 def _message_finished(state: AgentState, change: MessageFinished) -> None:
-    index = state._growing_index(change.message.message_id)
+    index = state.growing_index(change.message.message_id)
     state.messages[index] = change.message
     state.growing.discard(change.message.message_id)
     for result in change.message.tool_results():
