@@ -35,7 +35,7 @@ class LoggingInterceptor(SurroundingInterceptor):
             is_cancelled = True
             raise
         finally:
-            # The published stubs say that there is always one; until it is set there is none.
+            # Typed as always set, and None until somebody sets it.
             code: grpc.StatusCode | None = context.code()
             logger.debug(
                 "rpc ended",

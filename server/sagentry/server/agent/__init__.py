@@ -1,0 +1,1 @@
+"""One agent: its actor, its run loop and what the model is shown."""
