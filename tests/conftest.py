@@ -10,7 +10,7 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="session", autouse=True)
-async def one_event_loop(anyio_backend: str) -> None:  # noqa: ARG001 makes this a fixture of anyio
+async def one_event_loop(anyio_backend: str) -> None:
     """Keeps one event loop for all tests, because it lives as long as its longest fixture.
 
     grpc.aio has one completion queue per process and hands late events of a test to its loop; when
