@@ -160,9 +160,12 @@ def host_version() -> str:
 
 
 def _plugin_host(settings: Settings, runtime_dir: Path) -> PluginRunner:
-    from sagentry.server.plugin.host import PluginHost  # noqa: PLC0415
+    from sagentry.server.plugin.host import PluginHost  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    return PluginHost(settings.plugins, runtime_dir=runtime_dir, host_version=host_version())
+    host: PluginRunner = PluginHost(
+        settings.plugins, runtime_dir=runtime_dir, host_version=host_version()
+    )
+    return host
 
 
 async def _start_plugins(
