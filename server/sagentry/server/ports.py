@@ -24,6 +24,7 @@ from sagentry.server.domain.commands import (
     StateReply,
     StopAgent,
     StopAgentReply,
+    SubscribeEvents,
 )
 from sagentry.server.domain.display import (
     ConversationCounters,
@@ -38,6 +39,7 @@ from sagentry.server.domain.runs import Lifecycle
 from sagentry.server.domain.scope import ConversationKey, Scope
 from sagentry.server.domain.tools import ToolOutcome
 from sagentry.server.domain.writes import DisplayWrite, WriteOutcome
+from sagentry.server.stream_ports import EventSource
 
 
 class PluginDirectory(Protocol):
@@ -490,3 +492,10 @@ class AgentDirectory(Protocol):
 
     async def list_rows(self, command: ListRows) -> DisplayPage:
         """Lists rows of a conversation."""
+
+    async def subscribe(self, command: SubscribeEvents) -> EventSource:
+        """Follows an agent, also one that is not live. The caller closes the source.
+
+        Raises:
+            InvalidInputError: CURSOR_INVALID.
+        """
