@@ -42,8 +42,9 @@ proto: setup ## Generates Python and pages from the protos
 check-generated: setup ## Fails if what is generated is not what the protos say
 	@$(VENV_PYTHON) tools/proto.py --check
 
-golden: setup ## Reports breaking changes of the contract and updates its committed image
+golden: setup ## Reports breaking changes of the contract; updates its image and the golden bytes
 	@$(VENV_PYTHON) tools/golden.py
+	@$(VENV_PYTHON) tools/wire_golden.py
 
 lock: setup ## Renews both lock files; ARGS=--upgrade for newer versions
 	@tools/lock.sh $(ARGS)

@@ -5,6 +5,7 @@ The comments are Markdown already and go in as they are; types become links.
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from contract import EnumDoc, FieldDoc, FileDoc, MessageDoc, MethodDoc, ServiceDoc
+from contract import EnumDoc, FieldDoc, FileDoc, MessageDoc, MethodDoc, ServiceDoc, load
 
 T = TypeVar("T")
 
@@ -204,3 +205,15 @@ def write(files: Sequence[FileDoc], target: Path) -> None:
     for file in files:
         (target / page_name(file)).write_text(Page(file, targets).text(), encoding="utf-8")
     (target / "README.md").write_text(index(files), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("protos", type=Path, help="folder of the protos")
+    parser.add_argument("target", type=Path, help="folder for the pages")
+    arguments = parser.parse_args()
+    write(load(arguments.protos), arguments.target)
+
+
+if __name__ == "__main__":
+    main()

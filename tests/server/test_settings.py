@@ -11,7 +11,7 @@ from sagentry.server.addresses import TcpAddress, UnixAddress
 from sagentry.server.settings import Contract, Settings
 from sagentry.server.settings_sources import SettingsError, load_settings, unknown_variables
 
-HOME = {"HOME": "/home/ada"}
+HOME = {"HOME": "/people/ada"}
 
 
 @pytest.fixture
@@ -29,30 +29,30 @@ def problems_of(
     return [str(problem) for problem in caught.value.problems]
 
 
-def test_without_anything_set_the_server_listens_on_loopback_and_in_the_data_home():
+def test_without_anything_set_the_server_listens_on_loopback_and_in_the_data_home() -> None:
     settings = load_settings(None, HOME)
 
-    assert settings.data_dir == Path("/home/ada/.local/share/sagentry")
+    assert settings.data_dir == Path("/people/ada/.local/share/sagentry")
     assert settings.listen == (
-        UnixAddress(Path("/home/ada/.local/share/sagentry/sagentry.sock")),
+        UnixAddress(Path("/people/ada/.local/share/sagentry/sagentry.sock")),
         TcpAddress("127.0.0.1", 7433),
     )
     assert settings.drain_timeout == timedelta(seconds=25)
 
 
-def test_the_data_home_of_the_xdg_variable_is_used():
+def test_the_data_home_of_the_xdg_variable_is_used() -> None:
     settings = load_settings(None, {**HOME, "XDG_DATA_HOME": "/data"})
 
     assert settings.data_dir == Path("/data/sagentry")
 
 
-def test_a_relative_xdg_data_home_is_ignored_as_its_specification_wants():
+def test_a_relative_xdg_data_home_is_ignored_as_its_specification_wants() -> None:
     settings = load_settings(None, {**HOME, "XDG_DATA_HOME": "data"})
 
-    assert settings.data_dir == Path("/home/ada/.local/share/sagentry")
+    assert settings.data_dir == Path("/people/ada/.local/share/sagentry")
 
 
-def test_the_file_is_read(file):
+def test_the_file_is_read(file: Path) -> None:
     file.write_text(
         "data_dir: /srv/sagentry\n"
         "listen: ['[::1]:0']\n"
@@ -74,13 +74,13 @@ def test_the_file_is_read(file):
     )
 
 
-def test_an_empty_file_sets_nothing(file):
+def test_an_empty_file_sets_nothing(file: Path) -> None:
     file.write_text("# nothing\n")
 
     assert load_settings(file, HOME) == load_settings(None, HOME)
 
 
-def test_options_are_above_the_environment_and_the_environment_above_the_file(file):
+def test_options_are_above_the_environment_and_the_environment_above_the_file(file: Path) -> None:
     file.write_text("log_level: error\nlog_format: json\ndrain_timeout: 1s\n")
 
     settings = load_settings(
@@ -94,7 +94,7 @@ def test_options_are_above_the_environment_and_the_environment_above_the_file(fi
     assert settings.log_format == "json"
 
 
-def test_a_plugin_can_be_configured_by_the_environment_alone():
+def test_a_plugin_can_be_configured_by_the_environment_alone() -> None:
     settings = load_settings(
         None,
         {
@@ -110,7 +110,9 @@ def test_a_plugin_can_be_configured_by_the_environment_alone():
     )
 
 
-def test_variables_that_a_platform_makes_for_a_service_of_that_name_do_not_stop_the_server():
+def test_variables_that_a_platform_makes_for_a_service_of_that_name_do_not_stop_the_server() -> (
+    None
+):
     environ = {**HOME, "SAGENTRY_PORT": "tcp://10.0.0.1:7433", "SAGENTRY_LOG_LEVEL": "info"}
 
     load_settings(None, environ)
@@ -166,67 +168,67 @@ def test_variables_that_a_platform_makes_for_a_service_of_that_name_do_not_stop_
         ("x: !!python/name:os.system {}\n", ":1: malformed YAML: could not determine"),
     ],
 )
-def test_a_mistake_in_the_file_is_named_with_its_line(file, text, expected):
+def test_a_mistake_in_the_file_is_named_with_its_line(file: Path, text: str, expected: str) -> None:
     file.write_text(text)
 
     assert problems_of(file)[0].startswith(f"{file}{expected}")
 
 
-def test_every_mistake_is_named_at_once(file):
+def test_every_mistake_is_named_at_once(file: Path) -> None:
     file.write_text("log_level: loud\ndrain_timeout: soon\n")
 
     assert len(problems_of(file)) == 2
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "missing.yaml"
 
     assert problems_of(missing) == [f"{missing}: cannot be read: No such file or directory"]
 
 
-def test_a_folder_in_place_of_the_file_is_named(tmp_path):
+def test_a_folder_in_place_of_the_file_is_named(tmp_path: Path) -> None:
     assert problems_of(tmp_path) == [f"{tmp_path}: cannot be read: Is a directory"]
 
 
-def test_a_file_that_is_not_text_is_named(file):
+def test_a_file_that_is_not_text_is_named(file: Path) -> None:
     file.write_bytes(b"\xff\xfe\x00")
 
     assert problems_of(file) == [f"{file}: is not UTF-8 text"]
 
 
-def test_a_file_nested_without_end_is_refused_and_does_not_crash(file):
+def test_a_file_nested_without_end_is_refused_and_does_not_crash(file: Path) -> None:
     file.write_text("[" * 5000)
 
     assert problems_of(file) == [f"{file}: is nested too deeply"]
 
 
-def test_a_mistake_in_the_environment_names_the_variable():
+def test_a_mistake_in_the_environment_names_the_variable() -> None:
     assert problems_of(None, {"SAGENTRY_DRAIN_TIMEOUT": "5"})[0].startswith(
         "environment variable SAGENTRY_DRAIN_TIMEOUT: drain_timeout: must be a duration"
     )
 
 
-def test_a_mistake_on_the_command_line_names_the_option():
+def test_a_mistake_on_the_command_line_names_the_option() -> None:
     assert problems_of(None, options={"log_level": "loud"})[0].startswith(
         "option --log-level: log_level: input should be"
     )
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:7433", "[::]:7433", "example.com:7433"])
-def test_listening_off_loopback_is_refused_unless_it_is_asked_for(file, address):
+def test_listening_off_loopback_is_refused_unless_it_is_asked_for(file: Path, address: str) -> None:
     file.write_text(f"log_level: info\nlisten: ['{address}']\n")
 
     assert problems_of(file)[0].startswith(f"{file}:2: listen.0: {address} can be reached")
     assert load_settings(file, HOME, {"insecure": True}).listen
 
 
-def test_a_data_folder_with_too_long_a_path_for_its_socket_is_refused():
+def test_a_data_folder_with_too_long_a_path_for_its_socket_is_refused() -> None:
     [problem] = problems_of(None, options={"data_dir": "/" + "x" * 120})
 
     assert "has 135 bytes and at most 107 are possible" in problem
 
 
-def test_neither_logs_nor_errors_show_a_plugins_target(file):
+def test_neither_logs_nor_errors_show_a_plugins_target(file: Path) -> None:
     file.write_text(
         "plugins:\n  a:\n    target: 'exec:store --password=hunter2'\n    contracts: [nope]\n"
     )
@@ -243,16 +245,16 @@ def test_neither_logs_nor_errors_show_a_plugins_target(file):
     assert "hunter2" not in repr(settings)
 
 
-def test_settings_cannot_be_changed_while_the_server_runs(tmp_path):
-    settings = Settings(data_dir=tmp_path, listen=("127.0.0.1:0",))
+def test_settings_cannot_be_changed_while_the_server_runs(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
 
     with pytest.raises(ValueError, match="frozen"):
         settings.insecure = True
     with pytest.raises(TypeError):
-        settings.plugins["a"] = None
+        settings.plugins["a"] = None  # type: ignore[index]
 
 
-def test_every_setting_is_described():
+def test_every_setting_is_described() -> None:
     fields = Settings.model_fields.values()
 
     assert all(field.description for field in fields)

@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc.aio
 from google.rpc import error_details_pb2
+from grpc_health.v1 import health_pb2_grpc
 from grpc_status import rpc_status
 
 from sagentry.server.addresses import TcpAddress
@@ -36,7 +37,7 @@ class Served:
     """A running server with a channel to it."""
 
     server: RunningServer
-    channel: grpc.aio.Channel
+    channel: Any
     plugins: FakePlugins
     data_dir: Path
 
@@ -57,22 +58,29 @@ async def served(
         settings = Settings.model_validate(
             {"data_dir": data_dir or folder / "data", "listen": listen}
         )
-        async with running_server(
-            settings,
-            make_plugins=lambda _settings, _dir: fake,
-            authenticator=authenticator,
-            agents=agents,
-            **more,
-        ) as server:
-            async with channel_to(str(server.addresses[0])) as channel:
-                yield Served(server, channel, fake, settings.data_dir)
+        async with (
+            running_server(
+                settings,
+                make_plugins=lambda _settings, _dir: fake,
+                authenticator=authenticator,
+                agents=agents,
+                **more,
+            ) as server,
+            channel_to(str(server.addresses[0])) as channel,
+        ):
+            yield Served(server, channel, fake, settings.data_dir)
 
 
-def channel_to(target: str) -> grpc.aio.Channel:
+def channel_to(target: str) -> Any:  # noqa: ANN401 calls any method, with bytes or messages
+    """Opens a channel; the caller closes it."""
     return grpc.aio.insecure_channel(
         target,
         options=(("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", 33_554_432)),
     )
+
+
+def health_stub(channel: Any) -> Any:  # noqa: ANN401 the published stubs lack its methods
+    return health_pb2_grpc.HealthStub(channel)
 
 
 def port_of(server: RunningServer) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from importlib import metadata
 from pathlib import Path
 from typing import Protocol
@@ -34,6 +36,9 @@ from sagentry.server.settings import Settings
 
 RUNTIME_FOLDER = "run"
 """Folder in the data folder for sockets of plugins that the server launches."""
+
+STREAM_GRACE = timedelta(seconds=2)
+"""How long the end of a stream may take to reach its reader when nothing else is left to do."""
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +118,7 @@ async def running_server(
         server = new_server(authenticator or AnonymousAuthenticator(), admission)
         add_services(server, _servicers(plugins, drain, agents), health)
         sockets = stack.enter_context(ExitStack())
-        stack.push_async_callback(_stop, server, drain)
+        stack.push_async_callback(_stop, server, admission, drain)
         stack.callback(admission.end_streams)
         stack.push_async_callback(_finish, finish_agents, drain)
         stack.callback(admission.refuse_work)
@@ -146,6 +151,7 @@ async def run(
         async with running_server(settings, drain=drain, make_plugins=make_plugins) as server:
             announce(server)
             await drain.wait_begun()
+            logger.info("drain begins", extra={"budget_s": round(drain.remaining_seconds(), 3)})
     logger.info("server ended")
 
 
@@ -158,9 +164,12 @@ def host_version() -> str:
 
 
 def _plugin_host(settings: Settings, runtime_dir: Path) -> PluginRunner:
-    from sagentry.server.plugin.host import PluginHost
+    from sagentry.server.plugin.host import PluginHost  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    return PluginHost(settings.plugins, runtime_dir=runtime_dir, host_version=host_version())
+    host: PluginRunner = PluginHost(
+        settings.plugins, runtime_dir=runtime_dir, host_version=host_version()
+    )
+    return host
 
 
 async def _start_plugins(
@@ -202,9 +211,17 @@ async def _finish(finish_agents: FinishAgents, drain: Drain) -> None:
             logger.warning("agents did not finish in time")
 
 
-async def _stop(server: grpc.aio.Server, drain: Drain) -> None:
+async def _stop(server: grpc.aio.Server, admission: AdmissionInterceptor, drain: Drain) -> None:
     # Does nothing to a server that runs. One whose start failed keeps the ports that it has got
     # for as long as the process lives, unless it is started and stopped.
     await server.start()
-    if not await drain.finish(server.stop(drain.remaining_seconds())):
+
+    async def stop() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(server.stop(drain.remaining_seconds()))
+            await admission.wait_answered()
+            # Only streams are left, and those have been ended: their readers do not read.
+            await server.stop(STREAM_GRACE.total_seconds())
+
+    if not await drain.finish(stop()):
         await server.stop(None)

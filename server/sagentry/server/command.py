@@ -43,7 +43,7 @@ def serve(
     config: Path | None,
     data_dir: str | None,
     listen: tuple[str, ...],
-    insecure: bool,
+    insecure: bool,  # noqa: FBT001 click passes options by name
     log_level: str | None,
 ) -> None:
     """Run the agent server until SIGTERM or Ctrl-C.

@@ -42,8 +42,6 @@ class Drain:
         loop = asyncio.get_running_loop()
         wanted = max(self._budget if budget is None else budget, MINIMUM_BUDGET)
         end = loop.time() + wanted.total_seconds()
-        if self._end is None:
-            logger.info("drain begins", extra={"budget_s": wanted.total_seconds()})
         if self._end is None or end < self._end:
             self._end = end
             self._changed.set()

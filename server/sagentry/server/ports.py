@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -37,6 +37,7 @@ from sagentry.server.domain.models import ModelChunk, ModelRequest, ToolSpec
 from sagentry.server.domain.plugins import PluginFailure, PluginView
 from sagentry.server.domain.runs import Lifecycle
 from sagentry.server.domain.scope import ConversationKey, Scope
+from sagentry.server.domain.tools import ToolOutcome
 from sagentry.server.domain.writes import DisplayWrite, WriteOutcome
 from sagentry.server.stream_ports import EventSource
 
@@ -326,19 +327,23 @@ class ToolContext:
 
 
 class Tool(Protocol):
-    """A tool that a model may call.
+    """A tool that a model may call."""
 
-    Attributes:
-        spec: What the model is told of it.
-        display_text: Label of its calls for people.
-        read_only: Has no effects: a call need not be on disk before it runs.
-        time_limit: Longest time of a call.
-    """
+    @property
+    def spec(self) -> ToolSpec:
+        """What the model is told of it."""
 
-    spec: ToolSpec
-    display_text: str
-    read_only: bool
-    time_limit: timedelta
+    @property
+    def display_text(self) -> str:
+        """Label of its calls for people."""
+
+    @property
+    def read_only(self) -> bool:
+        """Has no effects: a call need not be on disk before it runs."""
+
+    @property
+    def time_limit(self) -> timedelta:
+        """Longest time of a call."""
 
     async def run(self, arguments: dict[str, object], context: ToolContext) -> str:
         """Runs one call and returns the text of its result.
@@ -348,29 +353,28 @@ class Tool(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class ToolOutcome:
-    """What came of a tool call.
-
-    Attributes:
-        text: Text of the result, for the model and for people.
-        is_error: Whether the call failed.
-        reason: Why it failed, a word: ARGUMENTS_INVALID, TIMEOUT, TOOL_FAILED, …; empty otherwise.
-    """
-
-    text: str
-    is_error: bool = False
-    reason: str = ""
-
-
 class ToolExecutor(Protocol):
     """Runs tool calls within the server's limits; never raises for what a tool does.
 
-    When it is cancelled it ends at once, also if the tool ignores that.
+    When it is cancelled it ends soon, also if the tool ignores that.
     """
 
-    async def run(self, call: ToolCall, tool: Tool, context: ToolContext) -> ToolOutcome:
-        """Runs one call and returns what came of it, within the tool's time limit."""
+    async def run(
+        self,
+        call: ToolCall,
+        tool: Tool | None,
+        context: ToolContext,
+        *,
+        known: Iterable[str] = (),
+    ) -> ToolOutcome:
+        """Runs one call and returns what came of it, within the tool's time limit.
+
+        Args:
+            call: The call, as the model wrote it.
+            tool: The tool of its name; None when there is none.
+            context: What the tool is told beside its arguments.
+            known: Names of the tools that there are, told to a model that asked for another.
+        """
 
 
 class Clock(Protocol):
@@ -384,6 +388,9 @@ class Clock(Protocol):
 
     async def sleep(self, duration: timedelta) -> None:
         """Returns when the duration is over."""
+
+    def call_later(self, delay: timedelta, callback: Callable[[], None]) -> Callable[[], None]:
+        """Calls back on the event loop after the delay; returns what takes that back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import anyio
 import grpc
@@ -12,6 +13,7 @@ from google.protobuf import duration_pb2
 
 from sagentry.api.admin.v1 import admin_service_pb2 as pb
 from sagentry.api.admin.v1 import admin_service_pb2_grpc as pb_grpc
+from sagentry.server.domain.plugins import PluginView
 from tests.support.fake_plugins import TIME, FakePlugins, plugin_failure, plugin_view
 from tests.support.servers import Served, received, served
 
@@ -25,11 +27,12 @@ def plugins() -> FakePlugins:
 
 
 def admin(running: Served) -> pb_grpc.AdminServiceAsyncStub:
-    return pb_grpc.AdminServiceStub(running.channel)
+    stub: pb_grpc.AdminServiceAsyncStub = pb_grpc.AdminServiceStub(running.channel)
+    return stub
 
 
 @pytest.mark.anyio
-async def test_all_plugins_are_listed_with_what_is_wrong(plugins):
+async def test_all_plugins_are_listed_with_what_is_wrong(plugins: FakePlugins) -> None:
     async with served(plugins=plugins) as running:
         response = await admin(running).ListPlugins(pb.ListPluginsRequest())
 
@@ -48,7 +51,7 @@ async def test_all_plugins_are_listed_with_what_is_wrong(plugins):
 
 
 @pytest.mark.anyio
-async def test_one_plugin_can_be_read(plugins):
+async def test_one_plugin_can_be_read(plugins: FakePlugins) -> None:
     async with served(plugins=plugins) as running:
         response = await admin(running).GetPlugin(pb.GetPluginRequest(name="store"))
 
@@ -57,7 +60,9 @@ async def test_one_plugin_can_be_read(plugins):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("name", "reason"), [("stroe", "PLUGIN_NOT_FOUND"), ("", "FIELD_INVALID")])
-async def test_a_wrong_name_is_told_apart_from_a_missing_one(plugins, name, reason):
+async def test_a_wrong_name_is_told_apart_from_a_missing_one(
+    plugins: FakePlugins, name: str, reason: str
+) -> None:
     async with served(plugins=plugins) as running:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await admin(running).GetPlugin(pb.GetPluginRequest(name=name))
@@ -66,7 +71,9 @@ async def test_a_wrong_name_is_told_apart_from_a_missing_one(plugins, name, reas
 
 
 @pytest.mark.anyio
-async def test_failures_are_paged_without_gap_or_repetition_while_new_ones_come(plugins):
+async def test_failures_are_paged_without_gap_or_repetition_while_new_ones_come(
+    plugins: FakePlugins,
+) -> None:
     for number in range(5):
         plugins.fail(plugin_failure("store", number))
 
@@ -89,7 +96,7 @@ async def test_failures_are_paged_without_gap_or_repetition_while_new_ones_come(
 
 
 @pytest.mark.anyio
-async def test_failures_of_one_moment_are_all_shown(plugins):
+async def test_failures_of_one_moment_are_all_shown(plugins: FakePlugins) -> None:
     for number in range(3):
         plugins.fail(plugin_failure("store", number, time=TIME))
 
@@ -119,7 +126,9 @@ async def test_failures_of_one_moment_are_all_shown(plugins):
         ({"plugin": "stroe"}, "PLUGIN_NOT_FOUND"),
     ],
 )
-async def test_a_wrong_page_is_refused(plugins, fields, reason):
+async def test_a_wrong_page_is_refused(
+    plugins: FakePlugins, fields: dict[str, Any], reason: str
+) -> None:
     async with served(plugins=plugins) as running:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await admin(running).ListFailures(pb.ListFailuresRequest(**fields))
@@ -128,7 +137,7 @@ async def test_a_wrong_page_is_refused(plugins, fields, reason):
 
 
 @pytest.mark.anyio
-async def test_a_token_of_another_list_is_refused(plugins):
+async def test_a_token_of_another_list_is_refused(plugins: FakePlugins) -> None:
     plugins.fail(plugin_failure("store", 1))
     plugins.fail(plugin_failure("store", 2))
 
@@ -143,7 +152,7 @@ async def test_a_token_of_another_list_is_refused(plugins):
 
 
 @pytest.mark.anyio
-async def test_a_plugin_that_works_is_shown_with_how_long_it_took(plugins):
+async def test_a_plugin_that_works_is_shown_with_how_long_it_took(plugins: FakePlugins) -> None:
     async with served(plugins=plugins) as running:
         response = await admin(running).TestCall(pb.TestCallRequest(plugin="store"))
 
@@ -153,8 +162,8 @@ async def test_a_plugin_that_works_is_shown_with_how_long_it_took(plugins):
 
 
 @pytest.mark.anyio
-async def test_a_plugin_that_fails_is_an_answer_with_the_failure(plugins):
-    def fail(name: str):
+async def test_a_plugin_that_fails_is_an_answer_with_the_failure(plugins: FakePlugins) -> None:
+    def fail(name: str) -> PluginView:
         plugins.fail(plugin_failure(name, 7, time=datetime.now(UTC)))
         return plugins.get_plugin(name)
 
@@ -169,7 +178,7 @@ async def test_a_plugin_that_fails_is_an_answer_with_the_failure(plugins):
 
 
 @pytest.mark.anyio
-async def test_an_old_failure_is_not_taken_for_that_of_the_test(plugins):
+async def test_an_old_failure_is_not_taken_for_that_of_the_test(plugins: FakePlugins) -> None:
     plugins.fail(plugin_failure("mention", 1))
 
     async with served(plugins=plugins) as running:
@@ -179,7 +188,7 @@ async def test_an_old_failure_is_not_taken_for_that_of_the_test(plugins):
 
 
 @pytest.mark.anyio
-async def test_the_end_of_the_server_can_be_asked_for_and_shortened(plugins):
+async def test_the_end_of_the_server_can_be_asked_for_and_shortened(plugins: FakePlugins) -> None:
     async with served(plugins=plugins) as running:
         first = await admin(running).DrainServer(pb.DrainServerRequest())
         second = await admin(running).DrainServer(
@@ -198,7 +207,9 @@ async def test_the_end_of_the_server_can_be_asked_for_and_shortened(plugins):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("seconds", [-1, 100_000])
-async def test_an_impossible_budget_is_refused_and_ends_nothing(plugins, seconds):
+async def test_an_impossible_budget_is_refused_and_ends_nothing(
+    plugins: FakePlugins, seconds: int
+) -> None:
     async with served(plugins=plugins) as running:
         request = pb.DrainServerRequest(budget=duration_pb2.Duration(seconds=seconds))
         with pytest.raises(grpc.aio.AioRpcError) as caught:

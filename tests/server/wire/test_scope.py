@@ -1,6 +1,9 @@
 """A call without a proper scope never reaches anybody's data."""
 
+# ruff: noqa: ANN401 fields of a message
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,11 +15,11 @@ from sagentry.server.wire.scope import scope_from_pb, scope_to_pb
 from tests.support import strategies
 
 
-def scoped(**fields) -> scope_pb2.Scope:
+def scoped(**fields: Any) -> scope_pb2.Scope:
     return scope_pb2.Scope(scoped=scope_pb2.Scoped(**fields))
 
 
-def test_a_tenant_with_its_context_is_taken_over():
+def test_a_tenant_with_its_context_is_taken_over() -> None:
     message = scoped(tenant="acme", partition="u-1", media_type="text/plain", payload=b"p")
 
     scope = scope_from_pb(message)
@@ -24,7 +27,7 @@ def test_a_tenant_with_its_context_is_taken_over():
     assert scope == Scope(ScopeKey(ScopeKind.SCOPED, "acme", "u-1"), "text/plain", b"p")
 
 
-def test_unscoped_is_a_namespace_of_its_own():
+def test_unscoped_is_a_namespace_of_its_own() -> None:
     scope = scope_from_pb(scope_pb2.Scope(unscoped=scope_pb2.Unscoped()))
 
     assert scope.key == ScopeKey(ScopeKind.UNSCOPED)
@@ -38,7 +41,7 @@ def test_unscoped_is_a_namespace_of_its_own():
         scope_pb2.Scope.FromString(b"\x4a\x00"),
     ],
 )
-def test_a_missing_or_unknown_scope_never_means_everybody(message):
+def test_a_missing_or_unknown_scope_never_means_everybody(message: scope_pb2.Scope) -> None:
     with pytest.raises(InvalidInputError) as caught:
         scope_from_pb(message)
 
@@ -60,7 +63,7 @@ def test_a_missing_or_unknown_scope_never_means_everybody(message):
         (scoped(tenant="t", payload=b"p" * 4097), "scope.scoped.payload"),
     ],
 )
-def test_a_malformed_part_is_named(message, field):
+def test_a_malformed_part_is_named(message: scope_pb2.Scope, field: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         scope_from_pb(message)
 
@@ -68,7 +71,7 @@ def test_a_malformed_part_is_named(message, field):
     assert caught.value.field == field
 
 
-def test_an_error_about_the_payload_does_not_show_it():
+def test_an_error_about_the_payload_does_not_show_it() -> None:
     with pytest.raises(InvalidInputError) as caught:
         scope_from_pb(scoped(tenant="t", payload=b"hunter2" * 1000))
 

@@ -1,5 +1,6 @@
 """Health of the server, of each service and of each plugin, by `grpc.health.v1`."""
 
+# ruff: noqa: ANN401 List is newer than the published stubs
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,6 @@
 """No fault of a handler tells a client more than an error id, whatever kind of RPC it is."""
 
+# ruff: noqa: ANN401 handlers of any kind, as grpc takes them
 from __future__ import annotations
 
 import asyncio
@@ -23,7 +24,7 @@ from sagentry.server.rpc.interceptors.admission import AdmissionInterceptor
 from sagentry.server.rpc.server import new_server
 from tests.support.servers import channel_to, received
 
-SECRET = "password is hunter2"
+SECRET = "the cause of the fault"  # noqa: S105 no password
 CODEC: dict[str, Any] = {
     "request_deserializer": StringValue.FromString,
     "response_serializer": StringValue.SerializeToString,
@@ -37,11 +38,11 @@ async def serving(
     service: str = "test.Kinds",
     authenticator: Any = None,
     admission: AdmissionInterceptor | None = None,
-) -> AsyncIterator[grpc.aio.Channel]:
+) -> AsyncIterator[Any]:
     server = new_server(
         authenticator or AnonymousAuthenticator(), admission or AdmissionInterceptor()
     )
-    server.add_registered_method_handlers(service, handlers)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with channel_to(f"127.0.0.1:{port}") as channel:
@@ -55,46 +56,51 @@ def unary(function: Callable[..., Any]) -> dict[str, Any]:
     return {"Call": grpc.unary_unary_rpc_method_handler(function, **CODEC)}
 
 
-async def call(channel: grpc.aio.Channel, path: str = "/test.Kinds/Call", **options: Any) -> Any:
+async def call(channel: Any, path: str = "/test.Kinds/Call", **options: Any) -> Any:
     method = channel.unary_unary(path, StringValue.SerializeToString, StringValue.FromString)
     return await method(StringValue(value="x"), **options)
 
 
-async def raise_secret(_request: Any, _context: Any) -> Any:
+async def read_all(stream: Any) -> None:
+    while await stream.read() is not grpc.aio.EOF:
+        pass
+
+
+async def raise_secret(_request: object, _context: object) -> Any:
     raise RuntimeError(SECRET)
 
 
-async def generate_and_raise_secret(_request: Any, _context: Any) -> AsyncIterator[Any]:
+async def generate_and_raise_secret(_request: object, _context: object) -> AsyncIterator[Any]:
     yield StringValue(value="first")
     raise RuntimeError(SECRET)
 
 
-async def write_and_raise_secret(_request: Any, context: Any) -> None:
+async def write_and_raise_secret(_request: object, context: Any) -> None:
     await context.write(StringValue(value="first"))
     raise RuntimeError(SECRET)
 
 
-async def wait_for_something_cancelled(_request: Any, _context: Any) -> Any:
+async def wait_for_something_cancelled(_request: object, _context: object) -> Any:
     future = asyncio.get_running_loop().create_future()
     future.cancel(SECRET)
     await future
 
 
-async def raise_in_two_tasks(_request: Any, _context: Any) -> Any:
+async def raise_in_two_tasks(_request: object, _context: object) -> Any:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(raise_secret(None, None))
         tasks.create_task(raise_secret(None, None))
 
 
-def run_synchronously(_request: Any, _context: Any) -> Any:
+def run_synchronously(_request: object, _context: object) -> Any:
     raise RuntimeError(SECRET)
 
 
-async def return_a_wrong_type(_request: Any, _context: Any) -> Any:
+async def return_a_wrong_type(_request: object, _context: object) -> Any:
     return SECRET
 
 
-async def generate_a_wrong_type(_request: Any, _context: Any) -> AsyncIterator[Any]:
+async def generate_a_wrong_type(_request: object, _context: object) -> AsyncIterator[Any]:
     yield SECRET
 
 
@@ -120,7 +126,7 @@ KINDS = {
 }
 
 
-async def call_kind(channel: grpc.aio.Channel, name: str) -> None:
+async def call_kind(channel: Any, name: str) -> None:
     handler = KINDS[name]
     codec = (StringValue.SerializeToString, StringValue.FromString)
     kind = {
@@ -141,7 +147,9 @@ async def call_kind(channel: grpc.aio.Channel, name: str) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_fault_tells_its_client_an_error_id_and_nothing_else(kind, caplog):
+async def test_a_fault_tells_its_client_an_error_id_and_nothing_else(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with serving(KINDS) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call_kind(channel, kind)
@@ -154,12 +162,12 @@ async def test_a_fault_tells_its_client_an_error_id_and_nothing_else(kind, caplo
     assert error_id in error.message
     assert SECRET not in f"{caught.value!r}{caught.value.trailing_metadata()!r}"
     [record] = [record for record in caplog.records if hasattr(record, "error_id")]
-    assert record.error_id == error_id
+    assert vars(record)["error_id"] == error_id
     assert record.exc_info is not None
 
 
 @pytest.mark.anyio
-async def test_what_a_stream_has_sent_before_its_fault_arrives():
+async def test_what_a_stream_has_sent_before_its_fault_arrives() -> None:
     async with serving(KINDS) as channel:
         method = channel.unary_stream(
             "/test.Kinds/UnaryStreamGenerated",
@@ -173,8 +181,8 @@ async def test_what_a_stream_has_sent_before_its_fault_arrives():
 
 
 @pytest.mark.anyio
-async def test_an_error_that_is_meant_keeps_its_code_reason_and_facts():
-    async def refuse(_request: Any, _context: Any) -> Any:
+async def test_an_error_that_is_meant_keeps_its_code_reason_and_facts() -> None:
+    async def refuse(_request: object, _context: object) -> Any:
         raise NotFoundError("AGENT_NOT_FOUND", "there is no agent a-1", agent_id="a-1")
 
     async with serving(unary(refuse)) as channel:
@@ -188,11 +196,11 @@ async def test_an_error_that_is_meant_keeps_its_code_reason_and_facts():
 
 
 @pytest.mark.anyio
-async def test_an_error_that_is_meant_stays_one_when_a_task_group_carries_it():
+async def test_an_error_that_is_meant_stays_one_when_a_task_group_carries_it() -> None:
     async def fail() -> None:
         raise InvalidInputError("field", "is wrong")
 
-    async def refuse(_request: Any, _context: Any) -> Any:
+    async def refuse(_request: object, _context: object) -> Any:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(fail())
 
@@ -204,7 +212,7 @@ async def test_an_error_that_is_meant_stays_one_when_a_task_group_carries_it():
 
 
 @pytest.mark.anyio
-async def test_a_request_that_is_no_message_is_the_clients_mistake():
+async def test_a_request_that_is_no_message_is_the_clients_mistake() -> None:
     async with serving(unary(raise_secret)) as channel:
         method = channel.unary_unary("/test.Kinds/Call")
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -216,8 +224,8 @@ async def test_a_request_that_is_no_message_is_the_clients_mistake():
 
 
 @pytest.mark.anyio
-async def test_a_status_that_the_handler_sends_itself_is_left_alone():
-    async def abort(_request: Any, context: Any) -> Any:
+async def test_a_status_that_the_handler_sends_itself_is_left_alone() -> None:
+    async def abort(_request: object, context: Any) -> Any:
         await context.abort(grpc.StatusCode.OUT_OF_RANGE, "said by the handler")
 
     async with serving(unary(abort)) as channel:
@@ -229,8 +237,10 @@ async def test_a_status_that_the_handler_sends_itself_is_left_alone():
 
 
 @pytest.mark.anyio
-async def test_a_fault_after_the_status_was_sent_does_not_break_the_server(caplog):
-    async def abort_and_raise(_request: Any, context: Any) -> Any:
+async def test_a_fault_after_the_status_was_sent_does_not_break_the_server(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def abort_and_raise(_request: object, context: Any) -> Any:
         try:
             await context.abort(grpc.StatusCode.OUT_OF_RANGE, "said by the handler")
         except grpc.aio.AbortError:
@@ -245,10 +255,12 @@ async def test_a_fault_after_the_status_was_sent_does_not_break_the_server(caplo
 
 
 @pytest.mark.anyio
-async def test_a_client_that_hangs_up_cancels_its_handler_and_is_no_fault(caplog):
+async def test_a_client_that_hangs_up_cancels_its_handler_and_is_no_fault(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     begun, ended = anyio.Event(), anyio.Event()
 
-    async def wait(_request: Any, _context: Any) -> AsyncIterator[Any]:
+    async def wait(_request: object, _context: object) -> AsyncIterator[Any]:
         begun.set()
         try:
             await anyio.sleep_forever()
@@ -270,7 +282,7 @@ async def test_a_client_that_hangs_up_cancels_its_handler_and_is_no_fault(caplog
     assert not [record for record in caplog.records if hasattr(record, "error_id")]
 
 
-async def answer(_request: Any, _context: Any) -> Any:
+async def answer(_request: object, _context: object) -> Any:
     logging.getLogger("test").warning("seen")
     return StringValue(value=current_caller().name)
 
@@ -280,7 +292,9 @@ async def answer(_request: Any, _context: Any) -> Any:
     ("given", "pattern"),
     [("req-1", "req-1"), ("two words", "[0-9a-f]{32}"), (None, "[0-9a-f]{32}")],
 )
-async def test_client_and_log_share_the_request_id(given, pattern, caplog):
+async def test_client_and_log_share_the_request_id(
+    given: str | None, pattern: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.handler.addFilter(RequestIdFilter())
     metadata = [("x-request-id", given)] if given else None
 
@@ -290,31 +304,33 @@ async def test_client_and_log_share_the_request_id(given, pattern, caplog):
         )
         running = method(StringValue(), metadata=metadata)
         await running
-        trailers = dict(await running.trailing_metadata())
+        trailers = await running.trailing_metadata()
 
     assert re.fullmatch(pattern, trailers["x-request-id"])
     [record] = [record for record in caplog.records if record.name == "test"]
-    assert record.request_id == trailers["x-request-id"]
+    assert vars(record)["request_id"] == trailers["x-request-id"]
 
 
 @pytest.mark.anyio
-async def test_a_failed_call_has_its_request_id_too():
+async def test_a_failed_call_has_its_request_id_too() -> None:
     async with serving(unary(raise_secret)) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call(channel, metadata=[("x-request-id", "req-2")])
 
-    assert dict(caught.value.trailing_metadata())["x-request-id"] == "req-2"
+    assert caught.value.trailing_metadata()["x-request-id"] == "req-2"
 
 
 @pytest.mark.anyio
-async def test_each_rpc_is_one_debug_line_without_contents(caplog):
+async def test_each_rpc_is_one_debug_line_without_contents(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.DEBUG, "sagentry.server.rpc.interceptors.logging")
 
     async with serving(unary(answer)) as channel:
         await call(channel)
 
     [record] = [record for record in caplog.records if record.msg == "rpc ended"]
-    assert (record.method, record.code) == ("test.Kinds/Call", "OK")
+    assert (vars(record)["method"], vars(record)["code"]) == ("test.Kinds/Call", "OK")
     assert "anonymous" not in JsonFormatter().format(record)
 
 
@@ -327,7 +343,7 @@ class TokenAuthenticator:
 
 
 @pytest.mark.anyio
-async def test_a_servicer_knows_its_caller():
+async def test_a_servicer_knows_its_caller() -> None:
     async with serving(unary(answer), authenticator=TokenAuthenticator()) as channel:
         reply = await call(channel, metadata=[("authorization", "ada")])
 
@@ -335,7 +351,7 @@ async def test_a_servicer_knows_its_caller():
 
 
 @pytest.mark.anyio
-async def test_nobody_gets_in_without_credentials():
+async def test_nobody_gets_in_without_credentials() -> None:
     async with serving(unary(answer), authenticator=TokenAuthenticator()) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call(channel)
@@ -349,7 +365,7 @@ async def test_nobody_gets_in_without_credentials():
 @pytest.mark.parametrize(
     ("name", "code"), [("ada", grpc.StatusCode.PERMISSION_DENIED), ("root", grpc.StatusCode.OK)]
 )
-async def test_the_admin_service_is_for_admins_only(name, code):
+async def test_the_admin_service_is_for_admins_only(name: str, code: grpc.StatusCode) -> None:
     service = "sagentry.api.admin.v1.AdminService"
     authenticator = TokenAuthenticator()
 
@@ -361,10 +377,10 @@ async def test_the_admin_service_is_for_admins_only(name, code):
 
 
 @pytest.mark.anyio
-async def test_a_draining_server_ends_its_streams_with_a_reason():
+async def test_a_draining_server_ends_its_streams_with_a_reason() -> None:
     begun = anyio.Event()
 
-    async def wait(_request: Any, _context: Any) -> AsyncIterator[Any]:
+    async def wait(_request: object, _context: object) -> AsyncIterator[Any]:
         begun.set()
         await anyio.sleep_forever()
         yield StringValue()
@@ -387,3 +403,59 @@ async def test_a_draining_server_ends_its_streams_with_a_reason():
         assert error.code is grpc.StatusCode.UNAVAILABLE
         assert error.info.reason == "SERVER_DRAINING"
         assert error.details["RetryInfo"].retry_delay.seconds == 2
+
+
+@pytest.mark.anyio
+async def test_a_stream_in_the_middle_of_a_write_is_ended_with_a_reason_after_it() -> None:
+    admission = AdmissionInterceptor()
+    written = 0
+
+    async def write_without_end(_request: object, context: Any) -> None:
+        nonlocal written
+        while True:
+            written += 1
+            await context.write(StringValue(value="x" * 500_000))
+
+    handlers = {"Watch": grpc.unary_stream_rpc_method_handler(write_without_end, **CODEC)}
+    async with serving(handlers, admission=admission) as channel:
+        open_stream = channel.unary_stream("/test.Kinds/Watch")(b"")
+        with anyio.fail_after(20):
+            await open_stream.read()
+            before = -1
+            # Until the reader that does not read has made the writer wait.
+            while written != before:
+                before = written
+                await anyio.wait_all_tasks_blocked()
+            admission.end_streams()
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await read_all(open_stream)
+
+    assert received(caught.value).info.reason == "SERVER_DRAINING"
+
+
+@pytest.mark.anyio
+async def test_calls_under_way_can_be_waited_for() -> None:
+    admission = AdmissionInterceptor()
+    begun, may_end = anyio.Event(), anyio.Event()
+    steps = []
+
+    async def wait(_request: object, _context: object) -> Any:
+        begun.set()
+        await may_end.wait()
+        steps.append("answered")
+        return StringValue()
+
+    async def wait_answered() -> None:
+        await begun.wait()
+        admission.refuse_work()
+        may_end.set()
+        await admission.wait_answered()
+        steps.append("waited")
+
+    async with serving(unary(wait), admission=admission) as channel:
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(wait_answered)
+                await call(channel)
+
+    assert steps == ["answered", "waited"]

@@ -1,8 +1,8 @@
 """Nobody gets in whom the Authenticator does not know."""
 
+# ruff: noqa: ANN401 messages of any method pass through here
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from sagentry.server.errors import PermissionDeniedError
@@ -10,6 +10,7 @@ from sagentry.server.ports import Authenticator
 from sagentry.server.rpc.caller import set_current_caller
 from sagentry.server.rpc.interceptors.surrounding import (
     Context,
+    Proceed,
     RpcMethod,
     SurroundingInterceptor,
 )
@@ -23,9 +24,7 @@ class AuthenticationInterceptor(SurroundingInterceptor):
         super().__init__()
         self._authenticator = authenticator
 
-    async def surround(
-        self, method: RpcMethod, context: Context, proceed: Callable[[], Awaitable[Any]]
-    ) -> Any:
+    async def surround(self, method: RpcMethod, context: Context, proceed: Proceed) -> Any:
         """Serves the RPC for its caller.
 
         Raises:
@@ -34,11 +33,11 @@ class AuthenticationInterceptor(SurroundingInterceptor):
         """
         # Probes of platforms carry no credentials, and learn nothing but "serving".
         if method.service == HEALTH_SERVICE:
-            return await proceed()
+            return await proceed(context)
         metadata = tuple(context.invocation_metadata() or ())
         caller = await self._authenticator.authenticate(metadata, context.peer())
         if method.service == ADMIN_SERVICE and not caller.is_admin:
             message = f"{caller.name} may not call {method.full_name}: it is for admins"
             raise PermissionDeniedError("PERMISSION_DENIED", message, method=method.full_name)
         set_current_caller(caller)
-        return await proceed()
+        return await proceed(context)

@@ -1,11 +1,13 @@
 """The one place where exceptions become statuses."""
 
+# ruff: noqa: ANN401 messages of any method pass through here
 from __future__ import annotations
 
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import grpc
@@ -18,6 +20,7 @@ from sagentry.server.errors import InvalidInputError, SagentryError
 from sagentry.server.rpc.interceptors.surrounding import (
     Context,
     Handler,
+    Proceed,
     RpcMethod,
     SurroundingInterceptor,
     behavior_of,
@@ -36,12 +39,10 @@ class ErrorInterceptor(SurroundingInterceptor):
     and responses that cannot be encoded.
     """
 
-    async def surround(
-        self, method: RpcMethod, context: Context, proceed: Callable[[], Awaitable[Any]]
-    ) -> Any:
+    async def surround(self, method: RpcMethod, context: Context, proceed: Proceed) -> Any:
         """Serves the RPC; raises only what ends it without, or with an already sent, status."""
         try:
-            return await proceed()
+            return await proceed(context)
         except asyncio.CancelledError as error:
             if _is_cancelled():
                 raise
@@ -79,7 +80,7 @@ class ErrorInterceptor(SurroundingInterceptor):
             return serialize(response)
 
         async def surrounded(request: Any, context: Context) -> Any:
-            return await self.surround(method, context, lambda: serve(request, context))
+            return await self.surround(method, context, partial(serve, request))
 
         return with_behavior(
             handler,

@@ -1,5 +1,6 @@
 """What all interceptors build on: one form of handler for the four kinds of RPC."""
 
+# ruff: noqa: ANN401 messages of any method pass through here
 from __future__ import annotations
 
 import abc
@@ -7,6 +8,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import grpc
@@ -19,6 +21,9 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Behavior = Callable[[Any, Context], Awaitable[Any]]
 """Takes the request (or their iterator) and returns the response; a streaming one writes its
 responses to the context and returns None."""
+
+Proceed = Callable[[Context], Awaitable[Any]]
+"""What an interceptor surrounds: takes the context, or one that stands for it."""
 
 _FACTORIES = {
     (False, False): grpc.unary_unary_rpc_method_handler,
@@ -101,9 +106,7 @@ class SurroundingInterceptor(grpc.aio.ServerInterceptor, abc.ABC):
         self._surrounded: dict[str, tuple[Handler, Handler]] = {}
 
     @abc.abstractmethod
-    async def surround(
-        self, method: RpcMethod, context: Context, proceed: Callable[[], Awaitable[Any]]
-    ) -> Any:
+    async def surround(self, method: RpcMethod, context: Context, proceed: Proceed) -> Any:
         """Serves one RPC: awaits `proceed` once, or raises, and returns what it returned."""
 
     async def intercept_service(
@@ -128,7 +131,7 @@ class SurroundingInterceptor(grpc.aio.ServerInterceptor, abc.ABC):
         behavior = behavior_of(handler)
 
         async def surrounded(request: Any, context: Context) -> Any:
-            return await self.surround(method, context, lambda: behavior(request, context))
+            return await self.surround(method, context, partial(behavior, request))
 
         return with_behavior(
             handler, surrounded, handler.request_deserializer, handler.response_serializer
