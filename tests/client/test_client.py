@@ -70,9 +70,11 @@ async def test_every_call_is_for_the_clients_scope():
 async def test_data_of_no_tenant_has_a_client_of_its_own():
     directory = FakeAgents(view())
 
-    async with served(agents=directory) as running:
-        async with Client.connect(str(running.server.addresses[0])) as client:
-            await client.unscoped().get_agent("order-17")
+    async with (
+        served(agents=directory) as running,
+        Client.connect(str(running.server.addresses[0])) as client,
+    ):
+        await client.unscoped().get_agent("order-17")
 
     assert directory.commands == [(Scope(ScopeKey(ScopeKind.UNSCOPED)), "order-17")]
 

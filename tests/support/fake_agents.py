@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from sagentry.server.domain.commands import SubscribeEvents
@@ -34,7 +35,7 @@ class FakeAgents:
         self.answers = deque(answers)
         self.commands: list[Any] = []
         self.log: EventLog = new_log()
-        self.on_close = lambda: None
+        self.on_close: Callable[[], None] = lambda: None
 
     async def _answer(self, *command: Any) -> Any:
         self.commands.append(command[0] if len(command) == 1 else command)

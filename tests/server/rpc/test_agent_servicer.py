@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 SCOPE_PB = scope_pb2.Scope(scoped=scope_pb2.Scoped(tenant="acme"))
 SCOPE = Scope(ScopeKey(ScopeKind.SCOPED, "acme"))
-AGENT = {"scope": SCOPE_PB, "agent_id": "order-17"}
+AGENT: dict[str, Any] = {"scope": SCOPE_PB, "agent_id": "order-17"}
 HELLO = message_pb2.Message(
     role=message_pb2.ROLE_USER, parts=[message_pb2.Part(text=message_pb2.TextPart(text="hi"))]
 )
@@ -161,7 +161,9 @@ ROW = display_pb2.DisplayMessage(
 
 async def test_a_message_is_given_to_an_agent():
     row = DisplayMessage("d-1", 1, 2, "m-1", ROW.SerializeToString())
-    directory = FakeAgents(commands.AddMessageReply("m-1", "r-1", True, (row,), 3, True))
+    directory = FakeAgents(
+        commands.AddMessageReply("m-1", "r-1", queued=True, rows=(row,), unsaved=3, replayed=True)
+    )
 
     async with stub_of(directory) as stub:
         response = await stub.AddMessage(
@@ -273,7 +275,9 @@ async def test_a_message_with_a_mistake_never_reaches_the_agent(fields, field):
 async def test_a_message_that_is_too_large_is_refused():
     parts = [message_pb2.Part(text=message_pb2.TextPart(text="x" * (1024 * 1024 + 1)))]
     request = pb.AddMessageRequest(
-        **AGENT, request_id="q", message=message_pb2.Message(role=2, parts=parts)
+        **AGENT,
+        request_id="q",
+        message=message_pb2.Message(role=message_pb2.ROLE_USER, parts=parts),
     )
 
     error = await refusal(FakeAgents(), "AddMessage", request)

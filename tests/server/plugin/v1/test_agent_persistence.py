@@ -43,7 +43,7 @@ class Store(pb_grpc.AgentPersistenceServiceServicer):
     async def _say(self, _request: Any, _context: Any) -> Any:
         return self.answer
 
-    LoadState = PersistState = AppendState = SetInterrupted = _say  # type: ignore[assignment]
+    LoadState = PersistState = AppendState = SetInterrupted = DeleteState = _say  # type: ignore[assignment]
 
 
 @asynccontextmanager

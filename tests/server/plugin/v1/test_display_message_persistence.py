@@ -1,3 +1,4 @@
+# ruff: noqa: N802 - method names are the contract's
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
@@ -120,6 +121,9 @@ class Store(pb_grpc.DisplayMessagePersistenceServiceServicer):
     async def OpenConversation(self, _request: Any, _context: Any) -> Any:
         return self.answers["OpenConversation"]
 
+    async def DeleteConversation(self, _request: Any, _context: Any) -> Any:
+        raise AssertionError
+
     async def ListDisplayMessages(self, _request: Any, _context: Any) -> Any:
         return self.answers["ListDisplayMessages"]
 
@@ -147,6 +151,12 @@ async def store_with(*capabilities: str, **answers: Any) -> Any:
 
 def saves(*ids: str, text: str = "hi") -> list[WriteRequest]:
     return [WriteRequest(f"w-{one}", SaveMessage(message(text, one), ())) for one in ids]
+
+
+def saved_ids(error: PartialWriteError) -> list[str]:
+    saved = [one for one in error.outcomes if isinstance(one, RowsSaved)]
+    assert len(saved) == len(error.outcomes)
+    return [one.rows[0].message_id for one in saved]
 
 
 ITEM = DisplayItem(0, DisplayMessageType.ASSISTANT, TextContent(TextKind.TEXT, "hi"))
@@ -236,7 +246,7 @@ async def test_without_apply_writes_the_first_failure_ends_it():
         with pytest.raises(PartialWriteError) as caught:
             await store.apply(CALL, saves("a", "refused", "b"))
 
-    assert [outcome.rows[0].message_id for outcome in caught.value.outcomes] == ["a"]
+    assert saved_ids(caught.value) == ["a"]
     assert caught.value.failure.reason == "PLUGIN_REFUSED"
     assert servicer.saved == ["a"]
 
@@ -247,7 +257,7 @@ async def test_a_group_that_is_refused_is_done_one_by_one_to_find_the_write_at_f
             await store.apply(CALL, saves("a", "refused", "b"))
 
     assert binding.methods == ["ApplyWrites", "SaveMessage", "SaveMessage"]
-    assert [outcome.rows[0].message_id for outcome in caught.value.outcomes] == ["a"]
+    assert saved_ids(caught.value) == ["a"]
     assert caught.value.failure.reason == "PLUGIN_REFUSED"
     assert servicer.saved == ["a"]
 

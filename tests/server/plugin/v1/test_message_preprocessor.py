@@ -1,3 +1,4 @@
+# ruff: noqa: N802 - method names are the contract's
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
