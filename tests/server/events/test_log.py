@@ -363,6 +363,31 @@ async def test_a_new_start_gives_readers_a_snapshot_and_every_event_of_it():
     assert resumed.kinds == ["caught_up"]
 
 
+async def test_what_grew_before_a_new_start_is_no_longer_kept():
+    log = new_log()
+    grow(log, 0, "a")
+    assert log.size_bytes > 0
+
+    log.begin(snapshot)
+
+    assert log.size_bytes == 0
+
+
+async def test_a_new_start_of_a_large_agent_comes_in_pieces_too():
+    log = new_log(max_bytes=10_000_000)
+    reader = log.subscribe(None, snapshot=snapshot)
+    await read_available(reader)
+    held = tuple(message("x" * 1_000_000, f"m-{number}") for number in range(5))
+    log.begin(lambda: snapshot(held_messages=held))
+    publish(log)
+
+    read = await read_available(reader)
+
+    assert read.kinds == ["snapshot"] * 2 + ["event"]
+    again = await read_available(log.subscribe(read.responses[0].cursor, snapshot=snapshot))
+    assert again.kinds == ["snapshot", "caught_up"]
+
+
 async def test_a_new_start_without_readers_encodes_no_snapshot():
     log = new_log()
 

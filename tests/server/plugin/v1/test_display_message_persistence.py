@@ -81,16 +81,22 @@ class Store(pb_grpc.DisplayMessagePersistenceServiceServicer):
         return pb.SaveMessageResponse(saved=pb.MessageSaved(display_messages=[saved]))
 
     async def UpdateToolStatus(self, request: Any, _context: Any) -> Any:
+        if "UpdateToolStatus" in self.answers:
+            return self.answers["UpdateToolStatus"]
         if request.call_id == "unknown":
             return pb.UpdateToolStatusResponse(no_match=pb.DisplayMessageNoMatch())
         updated = pb.DisplayMessageUpdated(display_message=row(1, request.message_id))
         return pb.UpdateToolStatusResponse(updated=updated)
 
     async def ResolveToolResult(self, request: Any, _context: Any) -> Any:
+        if "ResolveToolResult" in self.answers:
+            return self.answers["ResolveToolResult"]
         updated = pb.DisplayMessageUpdated(display_message=row(1, request.message_id))
         return pb.ResolveToolResultResponse(updated=updated)
 
     async def SaveSyntheticMessage(self, request: Any, _context: Any) -> Any:
+        if "SaveSyntheticMessage" in self.answers:
+            return self.answers["SaveSyntheticMessage"]
         saved = pb.SyntheticMessageSaved(display_message=row(1, request.message_id))
         return pb.SaveSyntheticMessageResponse(saved=saved)
 
@@ -320,6 +326,20 @@ async def test_rows_that_break_the_contract_are_a_fault(answer, violation):
     assert caught.value.failure.reason == "PLUGIN_FAULT"
     with pytest.raises(PluginError, match=violation):
         raise caught.value.failure
+
+
+@pytest.mark.parametrize(
+    ("write", "answer"),
+    [
+        (ALL_KINDS[1], {"UpdateToolStatus": pb.UpdateToolStatusResponse()}),
+        (ALL_KINDS[3], {"ResolveToolResult": pb.ResolveToolResultResponse()}),
+        (ALL_KINDS[4], {"SaveSyntheticMessage": pb.SaveSyntheticMessageResponse()}),
+    ],
+)
+async def test_a_write_without_outcome_is_a_fault(write, answer):
+    async with store_with(**answer) as (store, _binding, _servicer):
+        with pytest.raises(PartialWriteError, match="outcome is unset"):
+            await store.apply(CALL, [write])
 
 
 def applied(*results: pb.WriteGroupResult) -> pb.ApplyWritesResponse:
