@@ -36,7 +36,8 @@ from sagentry.server.domain.models import (
 from sagentry.server.domain.scope import AgentKey, Scope, ScopeKey, ScopeKind
 from sagentry.server.domain.state import AgentState
 from sagentry.server.errors import InvalidInputError
-from sagentry.server.ports import Preprocessor, Tool, ToolContext
+from sagentry.server.model_ports import Tool, ToolContext
+from sagentry.server.ports import Preprocessor
 from sagentry.server.stream_ports import EventSource
 from sagentry.server.tools.runner import ToolRunner
 from tests.support.memory_ports import (

@@ -40,6 +40,7 @@ from sagentry.server.errors import (
     StaleEpochError,
     UnavailableError,
 )
+from sagentry.server.model_ports import ToolExecutor
 from sagentry.server.ports import (
     Clock,
     DisplayStore,
@@ -48,7 +49,6 @@ from sagentry.server.ports import (
     PluginCall,
     StateStore,
     StoredState,
-    ToolExecutor,
     WriteRequest,
 )
 
