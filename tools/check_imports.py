@@ -36,7 +36,9 @@ def ours(*names: str) -> tuple[str, ...]:
     )
 
 
-CORE = ours("server.domain", "server.errors", "server.ports", "server.stream_ports")
+CORE = ours(
+    "server.domain", "server.errors", "server.ports", "server.model_ports", "server.stream_ports"
+)
 PARTS = ours("server.agent", "server.events", "server.journal", "server.middleware", "server.tools")
 EDGES = ours("server.rpc", "server.plugin", "server.model", "server.app", "server.command")
 BASE = ours("client", "plugins.sdk", "plugins.check")
@@ -63,7 +65,7 @@ RULES = (
     ),
     Rule(
         "errors and ports speak in domain terms",
-        ours("server.errors", "server.ports", "server.stream_ports"),
+        ours("server.errors", "server.ports", "server.model_ports", "server.stream_ports"),
         only=(STDLIB, *CORE),
     ),
     Rule(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Self
@@ -12,8 +12,17 @@ from sagentry.server.agent.absent import NoPreprocessor
 from sagentry.server.agent.core import Profile
 from sagentry.server.agent.recovery import AgentServices
 from sagentry.server.agent.registry import AgentRegistry
+from sagentry.server.agent.streams import Streams
 from sagentry.server.domain.commands import AddMessage
-from sagentry.server.domain.events import Delta, Event, EventBody
+from sagentry.server.domain.events import (
+    Delta,
+    Event,
+    EventBody,
+    EventKind,
+    LagPolicy,
+    Snapshot,
+    StreamEndReason,
+)
 from sagentry.server.domain.messages import Message, Role, TextPart
 from sagentry.server.domain.models import (
     EndChunk,
@@ -27,7 +36,9 @@ from sagentry.server.domain.models import (
 from sagentry.server.domain.scope import AgentKey, Scope, ScopeKey, ScopeKind
 from sagentry.server.domain.state import AgentState
 from sagentry.server.errors import InvalidInputError
-from sagentry.server.ports import Preprocessor, Tool, ToolContext
+from sagentry.server.model_ports import Tool, ToolContext
+from sagentry.server.ports import Preprocessor
+from sagentry.server.stream_ports import EventSource
 from sagentry.server.tools.runner import ToolRunner
 from tests.support.memory_ports import (
     START,
@@ -45,11 +56,13 @@ SCOPE = Scope(ScopeKey(ScopeKind.SCOPED, "acme"))
 class TraceLog:
     """An event log that keeps everything and adds a word per event to the trace."""
 
-    def __init__(self, key: AgentKey, conversation_id: str, trace: Trace) -> None:
+    readers = 0
+
+    def __init__(self, agent_id: str, conversation_id: str, trace: Trace) -> None:
         self.events: list[Event] = []
         self.deltas: list[Delta] = []
-        self._key = key
-        self._conversation_id = conversation_id
+        self._agent_id = agent_id
+        self.conversation_id = conversation_id
         self._trace = trace
 
     def publish(self, body: EventBody, *, run_id: str, owner_epoch: int) -> int:
@@ -57,8 +70,8 @@ class TraceLog:
         self.events.append(
             Event(
                 sequence,
-                self._key.agent_id,
-                self._conversation_id,
+                self._agent_id,
+                self.conversation_id,
                 run_id,
                 owner_epoch,
                 START,
@@ -67,6 +80,23 @@ class TraceLog:
         )
         self._trace.add(f"E {describe(body)}")
         return sequence
+
+    def begin(self, snapshot: Callable[[], Snapshot]) -> None:
+        snapshot()
+        self.events.clear()
+
+    def end(self, reason: StreamEndReason, *, reconnect: bool) -> None:
+        self.ended = (reason, reconnect)
+
+    def subscribe(
+        self,
+        cursor: str | None,
+        kinds: Iterable[EventKind] = (),
+        *,
+        policy: LagPolicy = LagPolicy.CONFLATE,
+        snapshot: Callable[[], Snapshot],
+    ) -> EventSource:
+        raise NotImplementedError  # streams are tested with the real log
 
     def publish_delta(self, delta: Delta) -> None:
         self.deltas.append(delta)
@@ -180,7 +210,7 @@ class World:
             executor=ToolRunner(),
             clock=self.clock,
             profile=self._profile,
-            make_log=self._log,
+            streams=Streams(self._log),
             settle_timeout=self.settle_timeout,
         )
         return AgentRegistry(services, self.preprocessor, most_agents=100)
@@ -190,9 +220,9 @@ class World:
             raise InvalidInputError("options.profile", "unknown", reason="PROFILE_UNKNOWN")
         return Profile(name, self.model, "Be kind.", dict(self.tools), self.max_turns)
 
-    def _log(self, key: AgentKey, conversation_id: str) -> TraceLog:
-        log = TraceLog(key, conversation_id, self.trace)
-        self.logs[key.agent_id] = log
+    def _log(self, agent_id: str, conversation_id: str) -> TraceLog:
+        log = TraceLog(agent_id, conversation_id, self.trace)
+        self.logs[agent_id] = log
         return log
 
     async def run_crashing(self) -> asyncio.Task[None]:

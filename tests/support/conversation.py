@@ -27,7 +27,7 @@ from sagentry.server.domain.models import (
     ToolCallChunk,
     ToolSpec,
 )
-from sagentry.server.ports import ChatModel
+from sagentry.server.model_ports import ChatModel
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
 

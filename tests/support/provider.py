@@ -1,6 +1,6 @@
 """A langchain model that sends what a test gives it."""
 
-# ruff: noqa: ANN401, ARG002  (the fakes have the signatures of langchain)
+# ruff: noqa: ARG002  (the fakes have the signatures of langchain)
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ async def served(
             yield Served(server, channel, fake, settings.data_dir)
 
 
-def channel_to(target: str) -> Any:  # noqa: ANN401 calls any method, with bytes or messages
+def channel_to(target: str) -> Any:
     """Opens a channel; the caller closes it."""
     return grpc.aio.insecure_channel(
         target,
@@ -79,7 +79,7 @@ def channel_to(target: str) -> Any:  # noqa: ANN401 calls any method, with bytes
     )
 
 
-def health_stub(channel: Any) -> Any:  # noqa: ANN401 the published stubs lack its methods
+def health_stub(channel: Any) -> Any:
     return health_pb2_grpc.HealthStub(channel)
 
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from sagentry.server.domain.events import Delta, Event, Snapshot, StreamEndReason
+from sagentry.server.domain.events import (
+    Delta,
+    Event,
+    EventBody,
+    EventKind,
+    LagPolicy,
+    Snapshot,
+    StreamEndReason,
+)
 
 
 class EventEncoder(Protocol):
@@ -43,6 +51,42 @@ class EventEncoder(Protocol):
 
     def response(self, frames: Sequence[bytes], cursor: str, last_sequence: int) -> bytes:
         """Returns one encoded response of the stream."""
+
+
+class AgentLog(Protocol):
+    """The log of one agent. All methods return at once, whatever the readers do."""
+
+    conversation_id: str
+    """The agent's conversation."""
+
+    @property
+    def readers(self) -> int:
+        """How many streams follow it."""
+
+    def begin(self, snapshot: Callable[[], Snapshot]) -> None:
+        """Begins the log anew: the agent starts. Readers get the snapshot first."""
+
+    def publish(self, body: EventBody, *, run_id: str, owner_epoch: int) -> int:
+        """Adds a durable event and returns its sequence."""
+
+    def publish_delta(self, delta: Delta) -> None:
+        """Adds a delta of a growing message."""
+
+    def finish_message(self, message_id: str) -> None:
+        """Drops the deltas of a message that is whole."""
+
+    def end(self, reason: StreamEndReason, *, reconnect: bool) -> None:
+        """Ends all streams after what they have not read yet. The log is used no more."""
+
+    def subscribe(
+        self,
+        cursor: str | None,
+        kinds: Iterable[EventKind] = (),
+        *,
+        policy: LagPolicy = LagPolicy.CONFLATE,
+        snapshot: Callable[[], Snapshot],
+    ) -> EventSource:
+        """Opens a stream. Raises InvalidInputError CURSOR_INVALID."""
 
 
 class EventSource(Protocol):

@@ -1,4 +1,4 @@
-# ruff: noqa: ANN401, ARG002, SLF001  (the fakes have the signatures of langchain)
+# ruff: noqa: ARG002, SLF001  (the fakes have the signatures of langchain)
 
 from __future__ import annotations
 

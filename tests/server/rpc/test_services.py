@@ -49,7 +49,7 @@ METHODS = [
 
 
 async def reflect(
-    channel: Any,  # noqa: ANN401 see channel_to
+    channel: Any,
     version: str,
     request: reflection_pb2.ServerReflectionRequest,
 ) -> reflection_pb2.ServerReflectionResponse:

@@ -1,4 +1,4 @@
-# ruff: noqa: ANN001, ANN401, D417  (how functions are annotated is what is tested)
+# ruff: noqa: D417  (how functions are annotated is what is tested)
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import Field
 
 from sagentry.server.domain.scope import Scope, ScopeKey, ScopeKind
 from sagentry.server.errors import ToolError
-from sagentry.server.ports import ToolContext
+from sagentry.server.model_ports import ToolContext
 from sagentry.server.tools.demo import calculate, current_time
 from sagentry.server.tools.function_tool import (
     ArgumentsError,

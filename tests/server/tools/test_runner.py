@@ -1,5 +1,3 @@
-# ruff: noqa: ANN401  (tools take and return anything)
-
 from __future__ import annotations
 
 import asyncio
@@ -18,7 +16,7 @@ from sagentry.server.domain.models import ToolSpec
 from sagentry.server.domain.scope import Scope, ScopeKey, ScopeKind
 from sagentry.server.domain.tools import ToolFailure, ToolOutcome
 from sagentry.server.errors import ToolError
-from sagentry.server.ports import Tool, ToolContext
+from sagentry.server.model_ports import Tool, ToolContext
 from sagentry.server.tools.function_tool import FunctionTool, tool
 from sagentry.server.tools.runner import (
     MAX_RESULT_BYTES,
@@ -368,7 +366,7 @@ import asyncio, threading
 from datetime import timedelta
 from sagentry.server.domain.messages import ToolCall
 from sagentry.server.domain.scope import Scope, ScopeKey, ScopeKind
-from sagentry.server.ports import ToolContext
+from sagentry.server.model_ports import ToolContext
 from sagentry.server.tools.function_tool import tool
 from sagentry.server.tools.runner import ToolRunner
 @tool(time_limit=timedelta(milliseconds=10))

@@ -1,6 +1,5 @@
 """A call without a proper scope never reaches anybody's data."""
 
-# ruff: noqa: ANN401 fields of a message
 from __future__ import annotations
 
 from typing import Any

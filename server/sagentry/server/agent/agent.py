@@ -171,6 +171,11 @@ class Agent:
         """Whether the agent takes no more commands."""
         return self._is_closing
 
+    @property
+    def is_fenced(self) -> bool:
+        """Whether another server has claimed the conversation."""
+        return self._fenced.is_set()
+
     # --- runs
 
     @property

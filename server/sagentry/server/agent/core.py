@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from sagentry.server.agent.items import display_items, humanise
 from sagentry.server.agent.ledger import Ledger
-from sagentry.server.agent.log import AgentLog
 from sagentry.server.agent.model_view import ModelView
 from sagentry.server.domain.display import DisplayItem
 from sagentry.server.domain.events import EventBody
@@ -16,16 +15,9 @@ from sagentry.server.domain.messages import Message, Role, TextPart
 from sagentry.server.domain.scope import AgentKey, ConversationKey, Scope
 from sagentry.server.domain.state import AgentState, Change
 from sagentry.server.domain.writes import DisplayWrite, SaveMessage, SaveSynthetic
-from sagentry.server.ports import (
-    ChatModel,
-    Clock,
-    DisplayStoreCapabilities,
-    PluginCall,
-    Tool,
-    ToolContext,
-    ToolExecutor,
-    WriteRequest,
-)
+from sagentry.server.model_ports import ChatModel, Tool, ToolContext, ToolExecutor
+from sagentry.server.ports import Clock, DisplayStoreCapabilities, PluginCall, WriteRequest
+from sagentry.server.stream_ports import AgentLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +93,19 @@ class AgentCore:
         *,
         events: Sequence[EventBody] = (),
         run_id: str = "",
+        then: Callable[[], None] | None = None,
     ) -> None:
         """Records changes and display writes; returns when they are on disk, applied and told.
 
-        Readers are told of `events` when they are on disk, before the writes leave.
+        Readers are told of `events` when they are on disk, before the writes leave. `then` is called in the
+        same step, so that no snapshot falls between the two.
         """
 
         def tell() -> None:
             for body in events:
                 self.publish(body, run_id)
+            if then is not None:
+                then()
 
         await self.ledger.record(changes, [request_for(write) for write in writes], tell)
 

@@ -15,10 +15,10 @@ from datetime import timedelta
 from sagentry.server.agent.agent import Agent
 from sagentry.server.agent.core import AgentCore, Profile, request_for
 from sagentry.server.agent.ledger import DISPLAY, PATCH, Ledger, QueuedWrite, RecordedPatch
-from sagentry.server.agent.log import AgentLog
 from sagentry.server.agent.pipeline import DisplayPipeline
 from sagentry.server.agent.repair import Repair, repair
 from sagentry.server.agent.saver import StateSaver
+from sagentry.server.agent.streams import Streams
 from sagentry.server.domain import codec
 from sagentry.server.domain.commands import AgentOptions
 from sagentry.server.domain.events import AgentStarted, RunEnded, StatusChanged
@@ -40,6 +40,7 @@ from sagentry.server.errors import (
     StaleEpochError,
     UnavailableError,
 )
+from sagentry.server.model_ports import ToolExecutor
 from sagentry.server.ports import (
     Clock,
     DisplayStore,
@@ -48,7 +49,6 @@ from sagentry.server.ports import (
     PluginCall,
     StateStore,
     StoredState,
-    ToolExecutor,
     WriteRequest,
 )
 
@@ -67,7 +67,7 @@ class AgentServices:
         executor: Runs tools.
         clock: The time.
         profile: Finds a profile by name. Raises InvalidInputError PROFILE_UNKNOWN.
-        make_log: Makes the event log of an agent: (agent_id, conversation_id).
+        streams: The logs of agents.
         settle_timeout: How long replies and run ends wait for stores.
     """
 
@@ -78,7 +78,7 @@ class AgentServices:
     executor: ToolExecutor
     clock: Clock
     profile: Callable[[str], Profile]
-    make_log: Callable[[AgentKey, str], AgentLog]
+    streams: Streams
     settle_timeout: timedelta
 
 
@@ -195,6 +195,7 @@ class Recovery:
             LimitExceededError: JOURNAL_FULL.
         """
         core = agent.core
+        self._services.streams.attach(self._key, agent)
         core.publish(AgentStarted(core.profile.name, self._restored, self._previous_owner))
         for write, outcome in self._drained.outcomes:
             agent.on_outcome(write, outcome)
@@ -267,7 +268,7 @@ class Recovery:
             owner_epoch=epoch,
             profile=profile,
             state=folded.state,
-            log=services.make_log(self._key, self.conversation.conversation_id),
+            log=services.streams.log(self._key, self.conversation.conversation_id),
             display_plugin=services.display_store.plugin,
             display_capabilities=services.display_store.capabilities,
             executor=services.executor,

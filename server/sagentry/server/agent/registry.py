@@ -12,6 +12,7 @@ from typing import TypeVar
 from sagentry.server.agent.acceptance import Acceptance
 from sagentry.server.agent.agent import Agent, AgentStoppingError
 from sagentry.server.agent.recovery import AgentServices, Recovery, fold, options_differ
+from sagentry.server.agent.streams import absent_snapshot
 from sagentry.server.domain import codec
 from sagentry.server.domain.commands import (
     AddMessage,
@@ -31,9 +32,10 @@ from sagentry.server.domain.commands import (
     StateReply,
     StopAgent,
     StopAgentReply,
+    SubscribeEvents,
 )
 from sagentry.server.domain.display import DisplayPage
-from sagentry.server.domain.events import AgentView
+from sagentry.server.domain.events import AgentView, Snapshot, StreamEndReason
 from sagentry.server.domain.ids import new_id
 from sagentry.server.domain.runs import AgentStatus, Run, RunPhase, StopReason
 from sagentry.server.domain.scope import AgentKey, ConversationKey, Scope
@@ -46,6 +48,7 @@ from sagentry.server.errors import (
     UnavailableError,
 )
 from sagentry.server.ports import PluginCall, Preprocessor
+from sagentry.server.stream_ports import EventSource
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +105,7 @@ class AgentRegistry:
         async with asyncio.TaskGroup() as stopping:
             for live in list(self._live.values()):
                 stopping.create_task(self._stop(live, StopReason.DRAINING, budget, finish_run=True))
+        self._services.streams.end_all(StreamEndReason.DRAINING, reconnect=True)
         self._closing.set()
 
     async def _recover_all(self) -> None:
@@ -214,8 +218,11 @@ class AgentRegistry:
                 started.exception()
         finally:
             self._starting.pop(key, None)
-            self._live.pop(key, None)
+            live_before = self._live.pop(key, None)
             self._conversations.pop(conversation, None)
+            self._services.streams.detach(key)
+            if live_before is not None and live_before.agent.is_fenced:
+                self._services.streams.end(key, StreamEndReason.FENCED, reconnect=True)
             gone.set()
 
     async def _with(
@@ -376,6 +383,19 @@ class AgentRegistry:
         return await self._services.display_store.list_rows(
             call, order=command.order, after=command.after, page_size=command.page_size
         )
+
+    async def subscribe(self, command: SubscribeEvents) -> EventSource:
+        """Follows an agent, also one that is not live."""
+        key = AgentKey(command.scope.key, command.agent_id)
+        if command.wake:
+            await self._find(key, command.scope, None)
+        resting = None
+        if key not in self._live:
+            try:
+                resting = Snapshot(await self.get_agent(command.scope, command.agent_id))
+            except NotFoundError:
+                resting = absent_snapshot(command.agent_id)
+        return self._services.streams.subscribe(key, command, resting)
 
     async def _stored(self, scope: Scope, agent_id: str) -> tuple[AgentState, int]:
         """Reads a sleeping agent's state without claiming it, the journal's newer patches included."""

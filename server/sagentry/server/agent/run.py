@@ -218,7 +218,12 @@ class RunExecution:
             [SaveMessage(message, display_items(message))],
             events=[*self._identified(message), MessageCompleted(message)],
             run_id=self.run.run_id,
+            then=lambda: self._told(message),
         )
+
+    def _told(self, message: Message) -> None:
+        """Readers have the whole message: it grows no more, and its deltas are worth nothing."""
+        self.growing = None
         self._core.log.finish_message(message.message_id)
 
     def _identified(self, message: Message) -> list[ToolCallUpdated]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sagentry.server.ports import ChatModel
+from sagentry.server.model_ports import ChatModel
 
 DEMO = "script:demo"
 """The model that answers when no provider is configured."""

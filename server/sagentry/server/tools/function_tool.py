@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from sagentry.server.domain.models import ToolSpec
 from sagentry.server.errors import ToolError
-from sagentry.server.ports import ToolContext
+from sagentry.server.model_ports import ToolContext
 
 DEFAULT_TIME_LIMIT = timedelta(seconds=60)
 """Longest time of a call, if the tool does not say."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 
-from sagentry.server.ports import Tool
+from sagentry.server.model_ports import Tool
 from sagentry.server.tools.function_tool import FunctionTool, ToolDefinitionError
 
 GROUP = "sagentry.tools"

@@ -14,7 +14,7 @@ from sagentry.server.domain.messages import ToolCall
 from sagentry.server.domain.text import has_surrogate_escape, repair, repair_object
 from sagentry.server.domain.tools import ToolFailure, ToolOutcome
 from sagentry.server.errors import ToolError
-from sagentry.server.ports import Tool, ToolContext
+from sagentry.server.model_ports import Tool, ToolContext
 from sagentry.server.tools.bounded import Threads, ThreadsExhaustedError, within
 from sagentry.server.tools.function_tool import ArgumentsError
 

@@ -1,6 +1,5 @@
 """No fault of a handler tells a client more than an error id, whatever kind of RPC it is."""
 
-# ruff: noqa: ANN401 handlers of any kind, as grpc takes them
 from __future__ import annotations
 
 import asyncio
