@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -27,8 +28,15 @@ class FixedClock:
     def monotonic(self) -> float:
         return 0.0
 
-    async def sleep(self, _duration: timedelta) -> None:
+    async def sleep(self, duration: timedelta) -> None:  # noqa: ARG002 - the port's
         await asyncio.get_running_loop().create_future()
+
+    def call_later(
+        self,
+        delay: timedelta,  # noqa: ARG002 - the port's
+        callback: Callable[[], None],  # noqa: ARG002 - the port's
+    ) -> Callable[[], None]:
+        return lambda: None
 
 
 def new_log(*, max_bytes: int = 1_000_000, **more: Any) -> EventLog:

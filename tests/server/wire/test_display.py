@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 
@@ -27,6 +29,8 @@ from sagentry.server.wire.display import (
 )
 from tests.support import strategies
 
+# Any: a number that the contract does not have yet.
+NEWER: Any = 99
 NEWER_CONTENT = b"\xf2\x01\x02hi"  # field 30 of DisplayContent, which nobody has defined
 
 
@@ -59,16 +63,20 @@ def test_content_of_a_newer_kind_is_passed_on_byte_for_byte():
 @pytest.mark.parametrize(
     ("item", "field"),
     [
-        (pb.DisplayItem(type=1), "item.content"),
+        (pb.DisplayItem(type=pb.DISPLAY_MESSAGE_TYPE_USER), "item.content"),
         (pb.DisplayItem(content=pb.DisplayContent(text=pb.TextContent(text="x"))), "item.type"),
         (
             pb.DisplayItem(
-                type=1, content=pb.DisplayContent(tool_call=pb.ToolCallContent(name="n"))
+                type=pb.DISPLAY_MESSAGE_TYPE_USER,
+                content=pb.DisplayContent(tool_call=pb.ToolCallContent(name="n")),
             ),
             "item.content.tool_call.call_id",
         ),
         (
-            pb.DisplayItem(type=1, content=pb.DisplayContent(custom=pb.CustomContent(type="t"))),
+            pb.DisplayItem(
+                type=pb.DISPLAY_MESSAGE_TYPE_USER,
+                content=pb.DisplayContent(custom=pb.CustomContent(type="t")),
+            ),
             "item.content.custom.document.media_type",
         ),
     ],
@@ -93,7 +101,7 @@ def test_a_todo_list_is_shown_with_its_counts():
 
 
 def test_a_todo_of_a_newer_status_is_pending():
-    assert todo_from_pb(pb.Todo(id=1, status=99), "todo").status is TodoStatus.PENDING
+    assert todo_from_pb(pb.Todo(id=1, status=NEWER), "todo").status is TodoStatus.PENDING
 
 
 def test_what_is_not_known_of_a_call_stays_unset():

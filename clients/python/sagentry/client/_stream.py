@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
@@ -17,8 +18,8 @@ _Call = grpc.aio.UnaryStreamCall[pb.SubscribeEventsRequest, pb.SubscribeEventsRe
 class EventStream:
     """Iterates over the items of a stream. Leaving its context, or `close`, ends the call.
 
-    It ends where the server's stream ends; an `end` item says why. Without one it was cut: subscribe
-    again with `cursor`.
+    It ends where the server's stream ends; an `end` item says why. Without one it was cut, or closed
+    here: subscribe again with `cursor` to go on.
 
     Attributes:
         cursor: Where to go on: the cursor of the last response whose items were all handed out. Empty
@@ -42,6 +43,11 @@ class EventStream:
                 self.last_sequence = response.last_sequence
         except grpc.aio.AioRpcError as rpc_error:
             raise error_from(rpc_error) from rpc_error
+        except asyncio.CancelledError:
+            # gRPC raises it where the call was closed as well; the task that reads goes on then.
+            task = asyncio.current_task()
+            if task is None or task.cancelling() or not self._call.cancelled():
+                raise
 
     def __aiter__(self) -> Self:
         return self

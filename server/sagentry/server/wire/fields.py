@@ -85,17 +85,6 @@ def optional_id(text: str, field: str) -> str:
     return text
 
 
-def require_range(number: int, low: int, high: int, *, field: str) -> int:
-    """Returns a number that is in a range, the ends included.
-
-    Raises:
-        InvalidInputError: It is not.
-    """
-    if not low <= number <= high:
-        raise InvalidInputError(field, f"must be {low} to {high}", limit=high, actual=number)
-    return number
-
-
 def require_length(text: str, limit: int, field: str) -> str:
     """Returns a text of at most `limit` characters.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeVar, assert_never
 
 from sagentry.api.type.v1 import message_pb2
@@ -292,8 +291,3 @@ def usage_from_pb(usage: message_pb2.TokenUsage) -> TokenUsage:
 
 def _present(value: T, *, present: bool) -> T | None:
     return value if present else None
-
-
-def messages_to_pb(messages: Sequence[Message]) -> list[message_pb2.Message]:
-    """Returns the messages, in order."""
-    return [message_to_pb(message) for message in messages]
