@@ -15,10 +15,9 @@ from sagentry.api.plugin.v1 import plugin_pb2
 from sagentry.server.domain.ids import is_valid_id, new_id
 from sagentry.server.domain.plugins import ContractBinding, PluginIdentity
 from sagentry.server.errors import PluginError
-from sagentry.server.plugin.binding import ContractViolation
 from sagentry.server.plugin.budgets import ATTACH_BUDGET
-from sagentry.server.plugin.calls import Caller
-from sagentry.server.plugin.channel import MAX_MESSAGE_BYTES
+from sagentry.server.plugin.calls import Caller, Method
+from sagentry.server.plugin.channel import MAX_MESSAGE_BYTES, Connection
 from sagentry.server.plugin.contracts import (
     PLUGIN_SERVICE,
     SERVICES,
@@ -90,57 +89,43 @@ class Attachment:
         self._services = [SERVICES[name] for name in wanted]
         self._host_version = host_version
 
-    async def attach(self, channel: grpc.aio.Channel, address: str) -> Attached:
+    async def attach(self, connection: Connection) -> Attached:
         """Connects, asks and judges.
 
         Raises:
             AttachError: The plugin cannot be used, or not now.
         """
-        await self._connect(channel, address)
+        await _connect(connection)
         try:
-            response = await self._info(channel, address)
+            response = await self._info(connection)
         except PluginError as error:
             raise _attach_error(error) from error
         try:
             attached = self._judge(response)
-            await self._check_health(channel, address)
+            await self._check_health(connection)
         except AttachError as error:
             if plugin_pb2.PLUGIN_CAPABILITY_REPORT_ATTACHMENT in response.capabilities:
-                await self._report(channel, address, error)
+                await self._report(connection, error)
             raise
         if attached.reports:
-            await self._report(channel, address, None)
+            await self._report(connection, None)
         return attached
 
-    async def is_serving(self, channel: grpc.aio.Channel, address: str) -> bool:
+    async def is_serving(self, connection: Connection) -> bool:
         """Asks for the plugin's health; a plugin that does not answer is not serving."""
         try:
-            return await self._health(channel, address, "") == health_pb2.HealthCheckResponse.SERVING
+            return await self._health(connection, "") == health_pb2.HealthCheckResponse.SERVING
         except PluginError:
             return False
 
-    async def _connect(self, channel: grpc.aio.Channel, address: str) -> None:
-        try:
-            async with asyncio.timeout(ATTACH_BUDGET / timedelta(seconds=1)):
-                await _ready(channel)
-        except TimeoutError:
-            raise AttachError(
-                "PLUGIN_UNAVAILABLE",
-                f"nothing answers at {address}, or what answers is not a gRPC server",
-            ) from None
-
-    async def _info(
-        self, channel: grpc.aio.Channel, address: str
-    ) -> plugin_pb2.GetPluginInfoResponse:
+    async def _info(self, connection: Connection) -> plugin_pb2.GetPluginInfoResponse:
         request = plugin_pb2.GetPluginInfoRequest(
             host_name="sagentry", host_version=self._host_version, contracts=SERVICES.values()
         )
         request.context.request_id = new_id("attach")
         return await self._caller.call(
-            channel,
-            address,
-            PLUGIN_SERVICE,
-            "GetPluginInfo",
+            connection,
+            Method(PLUGIN_SERVICE, "GetPluginInfo"),
             request,
             plugin_pb2.GetPluginInfoResponse,
             lambda response: response,
@@ -174,31 +159,27 @@ class Attachment:
             reports=plugin_pb2.PLUGIN_CAPABILITY_REPORT_ATTACHMENT in info.capabilities,
         )
 
-    async def _check_health(self, channel: grpc.aio.Channel, address: str) -> None:
+    async def _check_health(self, connection: Connection) -> None:
         for service in ("", *self._services):
             try:
-                status = await self._health(channel, address, service)
+                status = await self._health(connection, service)
             except PluginError as error:
                 raise _health_error(service, error) from error
             if status != health_pb2.HealthCheckResponse.SERVING:
                 name = service or "the plugin"
                 raise AttachError("PLUGIN_UNAVAILABLE", f"{name} says that it is not serving yet")
 
-    async def _health(self, channel: grpc.aio.Channel, address: str, service: str) -> int:
+    async def _health(self, connection: Connection, service: str) -> int:
         response = await self._caller.call(
-            channel,
-            address,
-            HEALTH_SERVICE,
-            "Check",
+            connection,
+            Method(HEALTH_SERVICE, "Check"),
             health_pb2.HealthCheckRequest(service=service),
             health_pb2.HealthCheckResponse,
             lambda response: response,
         )
         return int(response.status)
 
-    async def _report(
-        self, channel: grpc.aio.Channel, address: str, error: AttachError | None
-    ) -> None:
+    async def _report(self, connection: Connection, error: AttachError | None) -> None:
         request = plugin_pb2.ReportAttachmentRequest(contracts=self._services)
         request.context.request_id = new_id("attach")
         request.outcome = plugin_pb2.ATTACHMENT_OUTCOME_ACCEPTED
@@ -210,10 +191,8 @@ class Attachment:
             del request.contracts[:]
         try:
             await self._caller.call(
-                channel,
-                address,
-                PLUGIN_SERVICE,
-                "ReportAttachment",
+                connection,
+                Method(PLUGIN_SERVICE, "ReportAttachment"),
                 request,
                 plugin_pb2.ReportAttachmentResponse,
                 lambda response: response,
@@ -221,6 +200,17 @@ class Attachment:
         except PluginError:
             # The attachment stands as it is; the failure is in the list of failures.
             return
+
+
+async def _connect(connection: Connection) -> None:
+    try:
+        async with asyncio.timeout(ATTACH_BUDGET / timedelta(seconds=1)):
+            await _ready(connection.channel)
+    except TimeoutError:
+        raise AttachError(
+            "PLUGIN_UNAVAILABLE",
+            f"nothing answers at {connection.address}, or what answers is not a gRPC server",
+        ) from None
 
 
 async def _ready(channel: grpc.aio.Channel) -> None:
@@ -265,20 +255,20 @@ def _health_error(service: str, error: PluginError) -> AttachError:
 
 
 def _identity_problem(info: plugin_pb2.GetPluginInfoResponse) -> str | None:
-    if _NAME.fullmatch(info.name) is None:
-        return "GetPluginInfo: name must be 1 to 63 characters of [a-z0-9.-]"
-    if not 0 < len(info.version) <= _LONGEST_VERSION:
-        return "GetPluginInfo: version must be 1 to 256 characters"
-    if not is_valid_id(info.instance_id):
-        return "GetPluginInfo: instance_id must match [!-~]{1,256}"
-    if not info.contracts:
-        return "GetPluginInfo: contracts is empty"
-    if plugin_pb2.PLUGIN_CAPABILITY_UNSPECIFIED in info.capabilities:
-        return "GetPluginInfo: capabilities holds the unspecified value"
+    """Returns the first rule of GetPluginInfoResponse that the answer breaks; None for none."""
     services = [contract.service for contract in info.contracts]
-    if len(set(services)) < len(services):
-        return "GetPluginInfo: contracts names a service twice"
-    return None
+    rules = (
+        (_NAME.fullmatch(info.name) is not None, "name must be 1 to 63 characters of [a-z0-9.-]"),
+        (0 < len(info.version) <= _LONGEST_VERSION, "version must be 1 to 256 characters"),
+        (is_valid_id(info.instance_id), "instance_id must match [!-~]{1,256}"),
+        (bool(services), "contracts is empty"),
+        (len(set(services)) == len(services), "contracts names a service twice"),
+        (
+            plugin_pb2.PLUGIN_CAPABILITY_UNSPECIFIED not in info.capabilities,
+            "capabilities holds the unspecified value",
+        ),
+    )
+    return next((f"GetPluginInfo: {problem}" for holds, problem in rules if not holds), None)
 
 
 def _judge_contract(contract: plugin_pb2.Contract) -> None:
@@ -302,9 +292,7 @@ def _incompatible(service: str, offered: Sequence[str]) -> AttachError:
     others = [name for name in offered if family(name) == family(service)]
     if others:
         advice = "upgrade the server" if max(others) > service else "upgrade the plugin"
-        problem = (
-            f"has {', '.join(sorted(others))}, and this server needs {service}: {advice}"
-        )
+        problem = f"has {', '.join(sorted(others))}, and this server needs {service}: {advice}"
     else:
         problem = (
             f"does not serve {service}, which the configuration asks of it; it serves "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
@@ -13,12 +13,20 @@ from google.protobuf.message import DecodeError, Message
 from sagentry.server.errors import PluginError
 from sagentry.server.plugin.binding import ContractViolation, ResponseT
 from sagentry.server.plugin.budgets import budget_of
+from sagentry.server.plugin.channel import Connection
 from sagentry.server.plugin.failures import Failures
 from sagentry.server.plugin.outcome import Attempt, Said, breach_of, failure_of, said_of
 
 T = TypeVar("T")
 
 TOO_LARGE_CODE = 8
+
+
+class Method(NamedTuple):
+    """A method of a plugin: full name of its service, and its own name."""
+
+    service: str
+    name: str
 
 
 class Caller:
@@ -36,10 +44,8 @@ class Caller:
 
     async def call(
         self,
-        channel: grpc.aio.Channel,
-        address: str,
-        service: str,
-        method: str,
+        connection: Connection,
+        method: Method,
         request: Message,
         response_type: type[ResponseT],
         read: Callable[[ResponseT], T],
@@ -50,10 +56,8 @@ class Caller:
         """Calls a method once and reads the answer.
 
         Args:
-            channel: The channel.
-            address: Where it leads, for the failure's command.
-            service: Full name of the service.
-            method: Name of the method.
+            connection: Where the plugin is.
+            method: The method.
             request: The request; its context gets the budget.
             response_type: The response's class.
             read: Makes the result of the response; raises ContractViolation when it breaks the contract.
@@ -63,26 +67,30 @@ class Caller:
         Raises:
             PluginError: The plugin failed; StaleEpochError when ownership is lost.
         """
-        budget = budget_of(method, caller_left)
+        budget = budget_of(method.name, caller_left)
         loop = asyncio.get_running_loop()
         begin = loop.time()
 
         def attempt() -> Attempt:
             elapsed = timedelta(seconds=loop.time() - begin)
-            return Attempt(self.plugin, method, elapsed, budget)
+            return Attempt(self.plugin, method.name, elapsed, budget)
 
         try:
             raw = _encode(request, budget)
             if max_request_bytes is not None and len(raw) > max_request_bytes:
                 raise _too_large(attempt(), len(raw), max_request_bytes)
             try:
-                answer = await _send(channel, f"/{service}/{method}", raw, budget)
+                answer = await _send(connection.channel, method, raw, budget)
             except grpc.aio.AioRpcError as error:
                 raise failure_of(attempt(), said_of(error)) from error
             return _read(answer, request, response_type, read, attempt())
         except PluginError as error:
             self._failures.add(
-                error, time=datetime.now(UTC), address=address, service=service, request=request
+                error,
+                time=datetime.now(UTC),
+                address=connection.address,
+                service=method.service,
+                request=request,
             )
             raise
 
@@ -94,11 +102,12 @@ def _encode(request: Message, budget: timedelta) -> bytes:
     return request.SerializeToString()
 
 
-async def _send(channel: grpc.aio.Channel, path: str, raw: bytes, budget: timedelta) -> bytes:
+async def _send(channel: grpc.aio.Channel, method: Method, raw: bytes, budget: timedelta) -> bytes:
     """Sends bytes and returns bytes: so what cannot be decoded is seen as the plugin's fault."""
-    method: Any = channel.unary_unary(path)
+    # Any: bytes go in and come out, which the stubs do not know.
+    send: Any = channel.unary_unary(f"/{method.service}/{method.name}")
     try:
-        answer: bytes = await method(raw, timeout=budget.total_seconds())
+        answer: bytes = await send(raw, timeout=budget.total_seconds())
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import grpc.aio
 
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024
@@ -24,6 +26,19 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
-def open_channel(address: str) -> grpc.aio.Channel:
-    """Opens a channel to `unix:/path` or `dns:///host:port`; the caller closes it."""
-    return grpc.aio.insecure_channel(address, options=_OPTIONS)
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A channel and where it leads.
+
+    Attributes:
+        address: `unix:/path` or `dns:///host:port`.
+        channel: The channel; whoever opened the connection closes it.
+    """
+
+    address: str
+    channel: grpc.aio.Channel
+
+
+def connect(address: str) -> Connection:
+    """Opens a connection; nothing is sent before the first call."""
+    return Connection(address, grpc.aio.insecure_channel(address, options=_OPTIONS))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
+from google.protobuf.descriptor import EnumDescriptor
 
 from sagentry.api.plugin.v1 import (
     agent_persistence_pb2,
@@ -22,20 +20,20 @@ SERVICES = {
 }
 """Full service name of each contract by its name in the configuration, newest version first."""
 
-_ENUMS = {
+_ENUMS: dict[str, tuple[str, EnumDescriptor, str]] = {
     SERVICES["agent_persistence"]: (
         "AGENT_PERSISTENCE_CAPABILITY_",
-        agent_persistence_pb2.AgentPersistenceCapability,
+        agent_persistence_pb2.AgentPersistenceCapability.DESCRIPTOR,
         "agent_persistence",
     ),
     SERVICES["display_message_persistence"]: (
         "DISPLAY_MESSAGE_PERSISTENCE_CAPABILITY_",
-        display_message_persistence_pb2.DisplayMessagePersistenceCapability,
+        display_message_persistence_pb2.DisplayMessagePersistenceCapability.DESCRIPTOR,
         "display_message_persistence",
     ),
     SERVICES["message_preprocessor"]: (
         "MESSAGE_PREPROCESSOR_CAPABILITY_",
-        message_preprocessor_pb2.MessagePreprocessorCapability,
+        message_preprocessor_pb2.MessagePreprocessorCapability.DESCRIPTOR,
         "message_preprocessor",
     ),
 }
@@ -51,15 +49,11 @@ def capability_numbers(contract: plugin_pb2.Contract) -> list[int]:
 
 def capability_names(contract: plugin_pb2.Contract) -> tuple[str, ...]:
     """Returns the names of the declared capabilities without prefix; marker and unknown ones left out."""
-    prefix, enum, _ = _ENUMS[contract.service]
-    return tuple(
-        name for name in known_names(enum, prefix, capability_numbers(contract)) if name != MARKER
-    )
-
-
-def known_names(enum: EnumTypeWrapper, prefix: str, numbers: Iterable[int]) -> list[str]:
-    """Returns the names of those numbers that the enum knows."""
-    return [enum.Name(n).removeprefix(prefix) for n in numbers if n in enum.values()]
+    prefix, descriptor, _ = _ENUMS[contract.service]
+    known = descriptor.values_by_number
+    numbers = capability_numbers(contract)
+    names = [known[number].name.removeprefix(prefix) for number in numbers if number in known]
+    return tuple(name for name in names if name != MARKER)
 
 
 def fits(contract: plugin_pb2.Contract) -> bool:
@@ -70,4 +64,6 @@ def fits(contract: plugin_pb2.Contract) -> bool:
 
 def family(service: str) -> str:
     """Returns the service name without the version: what stays when a contract gets a new one."""
-    return ".".join(part for part in service.split(".") if not (part[:1] == "v" and part[1:2].isdigit()))
+    return ".".join(
+        part for part in service.split(".") if not (part[:1] == "v" and part[1:2].isdigit())
+    )

@@ -36,7 +36,6 @@ class PluginHost:
         settings: The plugins by name.
         runtime_dir: Folder for the sockets of launched plugins.
         host_version: Version of this server.
-        environment: Environment of launched plugins.
 
     Raises:
         InvalidInputError: A target is malformed; names the plugin's setting.
@@ -48,7 +47,6 @@ class PluginHost:
         *,
         runtime_dir: Path,
         host_version: str,
-        environment: Mapping[str, str],
     ) -> None:
         """Reads the targets; nothing is attached yet."""
         self._listeners: list[Callable[[], None]] = []
@@ -59,7 +57,6 @@ class PluginHost:
                 tuple(plugin.contracts),
                 runtime_dir=runtime_dir,
                 host_version=host_version,
-                environment=environment,
                 on_change=self._changed,
             )
             for name, plugin in sorted(settings.items())

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
-import grpc.aio
+import grpc
 from google.protobuf.message import Message
 
 from sagentry.api.plugin.v1 import plugin_pb2
@@ -21,11 +21,11 @@ from sagentry.server.domain.plugins import (
     PluginView,
 )
 from sagentry.server.errors import PluginError
-from sagentry.server.plugin.attachment import AttachError, Attached, Attachment
+from sagentry.server.plugin.attachment import Attached, AttachError, Attachment
 from sagentry.server.plugin.binding import ResponseT
 from sagentry.server.plugin.budgets import budget_of
-from sagentry.server.plugin.calls import Caller
-from sagentry.server.plugin.channel import open_channel
+from sagentry.server.plugin.calls import Caller, Method
+from sagentry.server.plugin.channel import Connection, connect
 from sagentry.server.plugin.contracts import SERVICES
 from sagentry.server.plugin.failures import Failures
 from sagentry.server.plugin.outcome import Attempt, Said, failure_of
@@ -51,7 +51,6 @@ class HostedPlugin:
         wanted: Names of the contracts that it is used for.
         runtime_dir: Folder for its socket, if it is launched.
         host_version: Version of this server.
-        environment: Its environment, if it is launched.
         on_change: Called after each change of the view.
     """
 
@@ -63,7 +62,6 @@ class HostedPlugin:
         *,
         runtime_dir: Path,
         host_version: str,
-        environment: Mapping[str, str],
         on_change: Callable[[], None],
     ) -> None:
         """Begins unattached; `run` must run for anything to happen."""
@@ -81,19 +79,19 @@ class HostedPlugin:
             self._process = PluginProcess(
                 name,
                 target,
-                environment=environment,
                 runtime_dir=runtime_dir,
                 on_change=self._process_changed,
             )
         else:
             self._address = target.address
-        self._channel: grpc.aio.Channel | None = None
+        self._connection: Connection | None = None
         self._has: Attached | None = None
         self._state = PluginState.CONNECTING
         self._state_time = datetime.now(UTC)
         self._problem = "not attached yet"
         self._reason = "PLUGIN_UNAVAILABLE"
         self._next_attempt: datetime | None = None
+        self._old_connections: list[Connection] = []
         self._poke = asyncio.Event()
         self._attaching = asyncio.Lock()
 
@@ -116,6 +114,7 @@ class HostedPlugin:
     async def _keep_attached(self) -> None:
         pause = FIRST_PAUSE
         while True:
+            await self._close_old()
             if await self._attach():
                 pause = FIRST_PAUSE
                 await self._watch()
@@ -142,10 +141,10 @@ class HostedPlugin:
             address = self._address
             if address is None:
                 return False
-            if self._channel is None:
-                self._channel = open_channel(address)
+            if self._connection is None:
+                self._connection = connect(address)
             try:
-                attached = await self._attachment.attach(self._channel, address)
+                attached = await self._attachment.attach(self._connection)
             except AttachError as error:
                 state = PluginState.REFUSED if error.is_refusal else PluginState.CONNECTING
                 self._set(state, None, error.problem, error.reason)
@@ -161,10 +160,12 @@ class HostedPlugin:
         misses = 0
         while self._has is not None:
             lost = await self._lost_within(HEALTH_INTERVAL)
-            if lost or self._channel is None or self._address is None:
-                self._set(PluginState.CONNECTING, None, "the connection was lost", "PLUGIN_UNAVAILABLE")
+            if lost or self._connection is None:
+                self._set(
+                    PluginState.CONNECTING, None, "the connection was lost", "PLUGIN_UNAVAILABLE"
+                )
                 return
-            if await self._attachment.is_serving(self._channel, self._address):
+            if await self._attachment.is_serving(self._connection):
                 misses = 0
                 if self._state is PluginState.DEGRADED:
                     return
@@ -176,9 +177,9 @@ class HostedPlugin:
 
     async def _lost_within(self, wait: timedelta) -> bool:
         """Waits for the connection to end, at most so long; says whether it has."""
-        channel = self._channel
-        if channel is None:
+        if self._connection is None:
             return True
+        channel = self._connection.channel
         try:
             async with asyncio.timeout(wait / timedelta(seconds=1)):
                 state = channel.get_state()
@@ -191,18 +192,24 @@ class HostedPlugin:
 
     def _process_changed(self, address: str | None, why: str) -> None:
         self._address = address
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            self._closing = asyncio.get_running_loop().create_task(channel.close())
+        if self._connection is not None:
+            # Closed by `_keep_attached`, which can wait; nobody calls it any more.
+            self._old_connections.append(self._connection)
+            self._connection = None
         if address is None:
             self._set(PluginState.CONNECTING, None, why, "PLUGIN_UNAVAILABLE")
         self._poke.set()
 
     async def _let_go(self) -> None:
         self._set(PluginState.CONNECTING, None, "the server is shutting down", "SERVER_DRAINING")
-        if self._channel is not None:
-            await self._channel.close()
-            self._channel = None
+        if self._connection is not None:
+            self._old_connections.append(self._connection)
+            self._connection = None
+        await self._close_old()
+
+    async def _close_old(self) -> None:
+        while self._old_connections:
+            await self._old_connections.pop().channel.close()
 
     def _set(
         self, state: PluginState, attached: Attached | None, problem: str, reason: str
@@ -233,22 +240,18 @@ class HostedPlugin:
 
     async def invoke(
         self,
-        service: str,
-        method: str,
+        method: Method,
         request: Message,
         response_type: type[ResponseT],
         read: Callable[[ResponseT], T],
         timeout: timedelta | None,
     ) -> T:
         """Calls a method; see `Binding.invoke`."""
-        attached = self._attached(method)
-        channel, address = self._channel, self._address
-        if channel is None or address is None:
-            raise self._unattached(method)
+        attached = self._attached(method.name)
+        if self._connection is None:
+            raise self._unattached(method.name)
         return await self.caller.call(
-            channel,
-            address,
-            service,
+            self._connection,
             method,
             request,
             response_type,
@@ -321,7 +324,7 @@ class HostedBinding:
     ) -> T:
         """Calls a method once in the caller's eyes, and reads the answer."""
         return await self._plugin.invoke(
-            self._service, method, request, response_type, read, timeout
+            Method(self._service, method), request, response_type, read, timeout
         )
 
     def failure(

@@ -5,9 +5,10 @@ Run as a script with the standard library only:
     python -I -S launcher.py FOLDER PROGRAM [ARGUMENT ...]
 
 Standard input is a pipe that the server holds and never writes to: its end means that the server is gone,
-however it went. Then, or on SIGTERM, the plugin's process group gets SIGTERM, after a grace SIGKILL, and so
-does whatever descends from it, also what has left the group: on Linux this process adopts orphans. FOLDER,
-which holds the plugin's socket, is removed. The exit code is the plugin's.
+however it went. The plugin finds in SAGENTRY_PLUGIN_ENDPOINT where to listen. At the end, or on SIGTERM,
+the plugin's process group gets SIGTERM, after a grace SIGKILL, and so does whatever descends from it, also
+what has left the group: on Linux this process adopts orphans. FOLDER, which holds the plugin's socket, is
+removed. The exit code is the plugin's.
 """
 
 from __future__ import annotations
@@ -21,6 +22,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+ENDPOINT_VARIABLE = "SAGENTRY_PLUGIN_ENDPOINT"
+"""Environment variable that tells a launched plugin where to listen."""
+
+SOCKET_NAME = "p.sock"
+"""Name of the plugin's socket in FOLDER."""
 
 GRACE_SECONDS = 2.0
 """What a plugin gets between SIGTERM and SIGKILL."""
@@ -45,10 +53,10 @@ def die_with_launcher() -> None:
 def children() -> list[int]:
     """Returns the process ids of this process's children, adopted ones included."""
     try:
-        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
-            return [int(word) for word in file.read().split()]
+        words = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii")
     except OSError:
         return []
+    return [int(word) for word in words.split()]
 
 
 def wait_for_end(process: subprocess.Popen[bytes], woken: int) -> None:
@@ -68,7 +76,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
     signal_group(process.pid, signal.SIGTERM)
     deadline = time.monotonic() + GRACE_SECONDS
     while time.monotonic() < deadline and (process.poll() is None or living(process)):
-        time.sleep(_POLL_SECONDS)
+        time.sleep(_POLL_SECONDS)  # noqa: TID251 - waits for processes, in a process of its own
     signal_group(process.pid, signal.SIGKILL)
     process.wait()
     for _ in range(50):
@@ -78,7 +86,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
         for pid in orphans:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(_POLL_SECONDS)
+        time.sleep(_POLL_SECONDS)  # noqa: TID251 - waits for processes, in a process of its own
 
 
 def living(process: subprocess.Popen[bytes]) -> list[int]:
@@ -112,6 +120,7 @@ STOP = Stop()
 
 
 def main() -> int:
+    """Runs the plugin and returns its exit code."""
     folder, *command = sys.argv[1:]
     adopt_orphans()
     woken, wake = os.pipe()
@@ -126,12 +135,12 @@ def main() -> int:
     # Its handler does nothing: the wake-up of `select` is the point.
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
     try:
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: S603 - the command is the operator's own
             command,
+            env={**os.environ, ENDPOINT_VARIABLE: f"unix:{folder}/{SOCKET_NAME}"},  # noqa: TID251 - passed on
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            # Safe here: this process has one thread.
-            preexec_fn=die_with_launcher,
+            preexec_fn=die_with_launcher,  # noqa: PLW1509 - this process has one thread
         )
     except OSError as error:
         sys.stderr.write(f"cannot start {command[0]}: {error.strerror}\n")

@@ -82,7 +82,8 @@ def said_of(error: grpc.aio.AioRpcError) -> Said:
     code = int(error.code().value[0])
     message = (error.details() or "")[:LONGEST_TEXT]
     try:
-        status: status_pb2.Status | None = rpc_status.from_call(error)
+        # The stubs know synchronous calls only.
+        status: status_pb2.Status | None = rpc_status.from_call(error)  # type: ignore[arg-type]
     except Exception:  # noqa: BLE001 - whatever a plugin sends as details, the code still counts
         status = None
     for detail in status.details if status is not None else ():

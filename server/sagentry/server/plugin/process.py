@@ -7,7 +7,7 @@ import logging
 import random
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -16,9 +16,6 @@ from sagentry.server.plugin import launcher
 from sagentry.server.plugin.target import LONGEST_SOCKET_PATH, CommandTarget
 
 logger = logging.getLogger(__name__)
-
-ENDPOINT_VARIABLE = "SAGENTRY_PLUGIN_ENDPOINT"
-"""Environment variable that tells a launched plugin where to listen."""
 
 LONGEST_LINE = 4096
 """Longest line of a plugin's output that is logged; a longer one is cut."""
@@ -37,7 +34,6 @@ class PluginProcess:
     Args:
         name: The plugin's name in the configuration, for its log lines.
         target: The command.
-        environment: The environment it is given, the endpoint added.
         runtime_dir: Where socket folders go if the path is short enough; otherwise the system's temporary
             folder.
         on_change: Called when a process has started (with its address) or ended (with None and why).
@@ -48,7 +44,6 @@ class PluginProcess:
         name: str,
         target: CommandTarget,
         *,
-        environment: Mapping[str, str],
         runtime_dir: Path,
         on_change: Callable[[str | None, str], None],
     ) -> None:
@@ -56,7 +51,6 @@ class PluginProcess:
         self.starts = 0
         self._name = name
         self._target = target
-        self._environment = environment
         self._runtime_dir = runtime_dir
         self._on_change = on_change
         self._process: asyncio.subprocess.Process | None = None
@@ -80,7 +74,7 @@ class PluginProcess:
 
     async def _run_once(self) -> str:
         folder = self._socket_folder()
-        address = f"unix:{folder}/p.sock"
+        address = f"unix:{folder}/{launcher.SOCKET_NAME}"
         self.starts += 1
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -92,7 +86,6 @@ class PluginProcess:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            env={**self._environment, ENDPOINT_VARIABLE: address},
             # A group of its own: a Ctrl-C at the server's terminal is the server's to answer.
             start_new_session=True,
         )
@@ -105,7 +98,7 @@ class PluginProcess:
     def _socket_folder(self) -> Path:
         for parent in (self._runtime_dir, None):
             folder = Path(tempfile.mkdtemp(prefix="sgp-", dir=parent))
-            if len(f"{folder}/p.sock".encode()) <= LONGEST_SOCKET_PATH:
+            if len(f"{folder}/{launcher.SOCKET_NAME}".encode()) <= LONGEST_SOCKET_PATH:
                 return folder
             folder.rmdir()
         message = "the system's temporary folder has too long a path for a socket"

@@ -88,7 +88,9 @@ def parse_target(text: str, field: str = "target") -> Target:
 def _socket_target(rest: str, field: str) -> SocketTarget:
     path = rest.removeprefix("//")
     if not path.startswith("/"):
-        raise InvalidInputError(field, "must name an absolute path, for example unix:/run/store.sock")
+        raise InvalidInputError(
+            field, "must name an absolute path, for example unix:/run/store.sock"
+        )
     length = len(path.encode())
     if length > LONGEST_SOCKET_PATH:
         raise InvalidInputError(
@@ -104,7 +106,8 @@ def _host_target(rest: str, field: str) -> HostTarget:
     match = _HOST_AND_PORT.fullmatch(rest.removeprefix("///")) if rest.startswith("///") else None
     if match is None or not 0 < int(match["port"]) <= _HIGHEST_PORT:
         raise InvalidInputError(
-            field, "must be dns:///host:port with a port of 1 to 65535, for example dns:///store:7500"
+            field,
+            "must be dns:///host:port with a port of 1 to 65535, for example dns:///store:7500",
         )
     return HostTarget(match["host"], int(match["port"]))
 
