@@ -116,8 +116,8 @@ RULES = (
     Rule(
         "concrete classes are named by the app alone",
         ours("server"),
-        besides=ours("server.app", "server.command", "server.__main__"),
-        never=ours("server.app", "server.command"),
+        besides=ours("server.app", "server.app_agents", "server.command", "server.__main__"),
+        never=ours("server.app", "server.app_agents", "server.command"),
     ),
     Rule(
         "server, plugins and clients share nothing but the contract",

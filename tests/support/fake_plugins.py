@@ -86,6 +86,9 @@ class FakePlugins:
     async def stop(self) -> None:
         self.steps.append("plugins stopped")
 
+    def binding(self, contract: str) -> None:
+        """Has no plugin for any contract."""
+
     def show(self, view: PluginView) -> None:
         self.views[view.name] = view
         for listener in self.listeners:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from grpc_health.v1 import health_pb2_grpc
 from grpc_status import rpc_status
 
 from sagentry.server.addresses import TcpAddress
-from sagentry.server.app import FinishAgents, RunningServer, running_server
+from sagentry.server.app import RunningServer, running_server
 from sagentry.server.ports import AgentDirectory, Authenticator
 from sagentry.server.settings import Settings
 from tests.support.fake_plugins import FakePlugins
@@ -50,10 +51,18 @@ async def served(
     data_dir: Path | None = None,
     authenticator: Authenticator | None = None,
     agents: AgentDirectory | None = None,
-    finish_agents: FinishAgents | None = None,
+    finish_agents: Callable[[], Awaitable[None]] | None = None,
 ) -> AsyncIterator[Served]:
     fake = plugins or FakePlugins()
-    more: dict[str, Any] = {} if finish_agents is None else {"finish_agents": finish_agents}
+
+    async def finish(_budget: timedelta) -> None:
+        if finish_agents is not None:
+            await finish_agents()
+
+    @asynccontextmanager
+    async def make_agents(*_made_of: object) -> AsyncIterator[Any]:
+        yield agents, finish
+
     with short_folder() as folder:
         settings = Settings.model_validate(
             {"data_dir": data_dir or folder / "data", "listen": listen}
@@ -63,8 +72,7 @@ async def served(
                 settings,
                 make_plugins=lambda _settings, _dir: fake,
                 authenticator=authenticator,
-                agents=agents,
-                **more,
+                make_agents=make_agents,
             ) as server,
             channel_to(str(server.addresses[0])) as channel,
         ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import metadata
@@ -17,6 +17,7 @@ import grpc.aio
 from sagentry.server.addresses import ListenAddress
 from sagentry.server.data_folder import locked_data_folder
 from sagentry.server.lifecycle import Drain, drain_on_signals
+from sagentry.server.plugin.binding import Binding
 from sagentry.server.plugin.host import PluginHost
 from sagentry.server.ports import AgentDirectory, Authenticator, PluginDirectory
 from sagentry.server.rpc.admin_servicer import AdminServicer
@@ -41,6 +42,9 @@ RUNTIME_FOLDER = "run"
 STREAM_GRACE = timedelta(seconds=2)
 """How long the end of a stream may take to reach its reader when nothing else is left to do."""
 
+AGENTS_SHARE = 0.8
+"""Share of a drain's time in which agents may finish their runs; the rest is for saving and ending."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -53,12 +57,21 @@ class PluginRunner(PluginDirectory, Protocol):
     async def stop(self) -> None:
         """Lets go of them and ends those that the server launched."""
 
+    def binding(self, contract: str) -> Binding | None:
+        """Returns the plugin of a contract, attached or not; None when none is configured."""
+
 
 MakePlugins = Callable[[Settings, Path], PluginRunner]
 """Makes the plugin host, given the folder for its sockets."""
 
-FinishAgents = Callable[[], Awaitable[None]]
-"""Lets agents finish what they do and save; cancelled when the budget of the drain is used up."""
+FinishAgents = Callable[[timedelta], Awaitable[None]]
+"""Lets agents finish what they do and save, within the time given; cancelled when it is over."""
+
+MakeAgents = Callable[
+    [Settings, Path, PluginRunner],
+    AbstractAsyncContextManager[tuple[AgentDirectory, FinishAgents]],
+]
+"""Makes the agents, given the data folder and the plugins; gives back what they hold when left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +89,7 @@ class RunningServer:
     plugins: PluginDirectory
 
 
-async def _no_agents() -> None:
+async def _no_agents(_budget: timedelta) -> None:
     """Finishes the agents of a server that has none."""
 
 
@@ -87,8 +100,7 @@ async def running_server(
     drain: Drain | None = None,
     make_plugins: MakePlugins | None = None,
     authenticator: Authenticator | None = None,
-    agents: AgentDirectory | None = None,
-    finish_agents: FinishAgents = _no_agents,
+    make_agents: MakeAgents | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Runs a server in this process while the context is open; leaving it drains the server.
 
@@ -103,8 +115,7 @@ async def running_server(
         drain: The end of the server, if something knows it already.
         make_plugins: Makes the plugin host; the real one unless told otherwise.
         authenticator: Finds out who calls; everybody may do everything unless told otherwise.
-        agents: The agents; without them their services answer "not yet".
-        finish_agents: What to wait for once new work is refused.
+        make_agents: Makes the agents; without them their services answer "not yet".
 
     Raises:
         StartError: The data folder or an address cannot be had.
@@ -113,6 +124,12 @@ async def running_server(
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(locked_data_folder(settings.data_dir))
         plugins = await _start_plugins(stack, settings, make_plugins or _plugin_host, folder)
+        agents: AgentDirectory | None = None
+        finish_agents: FinishAgents = _no_agents
+        if make_agents is not None:
+            agents, finish_agents = await stack.enter_async_context(
+                make_agents(settings, folder, plugins)
+            )
         health = Health(plugins)
         stack.callback(plugins.subscribe(health.refresh))
         admission = AdmissionInterceptor()
@@ -136,6 +153,7 @@ async def run(
     announce: Callable[[RunningServer], None],
     *,
     make_plugins: MakePlugins | None = None,
+    make_agents: MakeAgents | None = None,
 ) -> None:
     """Runs a server until SIGTERM, SIGINT or DrainServer; returns when it has drained.
 
@@ -143,13 +161,16 @@ async def run(
         settings: The settings.
         announce: Called once, when the server takes calls.
         make_plugins: Makes the plugin host; the real one unless told otherwise.
+        make_agents: Makes the agents; without them their services answer "not yet".
 
     Raises:
         StartError: The data folder or an address cannot be had.
     """
     drain = Drain(settings.drain_timeout)
     with drain_on_signals(drain):
-        async with running_server(settings, drain=drain, make_plugins=make_plugins) as server:
+        async with running_server(
+            settings, drain=drain, make_plugins=make_plugins, make_agents=make_agents
+        ) as server:
             announce(server)
             await drain.wait_begun()
             logger.info("drain begins", extra={"budget_s": round(drain.remaining_seconds(), 3)})
@@ -198,7 +219,8 @@ def _begin(drain: Drain) -> None:
 
 async def _finish(finish_agents: FinishAgents, drain: Drain) -> None:
     try:
-        is_done = await drain.finish(finish_agents())
+        budget = timedelta(seconds=drain.remaining_seconds()) * AGENTS_SHARE
+        is_done = await drain.finish(finish_agents(budget))
     except Exception:
         # What is left to do has to be done all the same.
         logger.exception("agents could not finish")

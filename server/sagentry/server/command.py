@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from sagentry.server.app import RunningServer, run
+from sagentry.server.app_agents import running_agents, with_default_store
 from sagentry.server.errors import StartError
 from sagentry.server.logs import set_up_logging
 from sagentry.server.settings_sources import SettingsError, load_settings, unknown_variables
@@ -70,7 +71,8 @@ def serve(
     if unknown:
         logger.warning("environment variables that are no settings", extra={"names": unknown})
     try:
-        asyncio.run(run(settings, _announce))
+        settings = with_default_store(settings)
+        asyncio.run(run(settings, _announce, make_agents=running_agents))
     except StartError as error:
         _complain(str(error))
         sys.exit(EXIT_NOT_STARTED)

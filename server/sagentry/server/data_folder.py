@@ -8,12 +8,38 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from sagentry.server.domain.ids import is_valid_id, new_id
 from sagentry.server.errors import StartError
 from sagentry.server.file_lock import FileLockedError, file_lock
 
 LOCK_NAME = "lock"
 
+OWNER_FILE = "owner_id"
+"""Holds the server's name as owner of conversations: the same after every restart."""
+
 logger = logging.getLogger(__name__)
+
+
+def owner_id(folder: Path) -> str:
+    """Returns the server's name as owner of conversations; makes one in a new data folder.
+
+    Raises:
+        StartError: The file cannot be read or written, or holds no id.
+    """
+    file = folder / OWNER_FILE
+    try:
+        if not file.exists():
+            fresh = folder / f"{OWNER_FILE}.new"
+            fresh.write_text(new_id("server"), encoding="ascii")
+            fresh.replace(file)
+        text = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"{file} cannot be used: {error}"
+        raise StartError(message) from error
+    if not is_valid_id(text):
+        message = f"{file} does not hold an id"
+        raise StartError(message)
+    return text
 
 
 @contextmanager

@@ -107,6 +107,13 @@ def _plugin_name(name: str) -> str:
     return name
 
 
+def _profile_name(name: str) -> str:
+    if ID_PATTERN.fullmatch(name) is None:
+        message = "a profile's name must be 1 to 256 characters in the range ! to ~"
+        raise ValueError(message)
+    return name
+
+
 def _without_repetition(contracts: tuple[Contract, ...]) -> tuple[Contract, ...]:
     if len(set(contracts)) != len(contracts):
         message = "names a contract twice"
@@ -150,6 +157,53 @@ class PluginSettings(_Section):
     """What it is used for. Required, at least one."""
 
 
+class ProfileSettings(_Section):
+    """One profile: what an agent is started from."""
+
+    model: str = Field(default="script:demo", min_length=1)
+    """The model: `script:demo`, or `script:FILE` for a script of your own; a relative path starts at
+    the working folder. Default: script:demo."""
+
+    system_prompt: str = Field(default="", repr=False)
+    """Instructions for the model. Default: none."""
+
+    tools: tuple[str, ...] = ()
+    """Names of installed tools that the model may call. Default: none."""
+
+    max_turns: int = Field(default=50, ge=1, le=1000)
+    """Most model calls of one run, 1 to 1000. Default: 50."""
+
+
+class JournalSettings(_Section):
+    """The server's own record of what is accepted and not yet stored by a plugin."""
+
+    fsync: bool = True
+    """Waits for the disk before a client is answered and before a tool starts. Without it a power
+    cut may take the last moments; a crash of the process alone does not. Default: true."""
+
+    max_bytes: int = Field(default=1024 * 1024 * 1024, ge=1024 * 1024)
+    """Most bytes of entries; when they are used up, new messages are refused and nothing accepted is
+    dropped. Default: 1073741824 (1 GiB)."""
+
+
+class LimitSettings(_Section):
+    """Limits of the whole server."""
+
+    live_agents: int = Field(default=1000, ge=1)
+    """Most agents in memory; one more is refused. Default: 1000."""
+
+    event_log_bytes: int = Field(default=1024 * 1024, ge=64 * 1024)
+    """What the event log of one agent keeps for readers that come back. Default: 1048576 (1 MiB)."""
+
+
+DEFAULT_PROFILES = {
+    "default": ProfileSettings(
+        system_prompt="You are a helpful assistant.", tools=("current_time", "calculate")
+    )
+}
+"""Profiles of a server whose configuration names none: the demo model with the demo tools."""
+
+
 class Settings(_Section):
     """All settings. Order matters: `listen` is checked against what is above it."""
 
@@ -171,7 +225,27 @@ class Settings(_Section):
         Mapping[Annotated[str, AfterValidator(_plugin_name)], PluginSettings],
         AfterValidator(MappingProxyType),
     ] = Field(default_factory=dict)
-    """The plugins by name. Default: none."""
+    """The plugins by name. Default: one that keeps states and messages in a SQLite file in the data
+    folder."""
+
+    profiles: Annotated[
+        Mapping[Annotated[str, AfterValidator(_profile_name)], ProfileSettings],
+        AfterValidator(MappingProxyType),
+    ] = Field(default_factory=lambda: dict(DEFAULT_PROFILES))
+    """The profiles by name; `default` is what an agent gets that asks for none. Default: `default`,
+    with the demo model and the demo tools."""
+
+    journal: JournalSettings = JournalSettings()
+    """The journal."""
+
+    limits: LimitSettings = LimitSettings()
+    """Limits of the whole server."""
+
+    settle_timeout: Annotated[Duration, Field(ge=timedelta(0), le=timedelta(seconds=60))] = (
+        timedelta(milliseconds=500)
+    )
+    """How long a reply and the end of a run wait for the stores before they go out with `unsaved`
+    above 0. Default: 500ms."""
 
     drain_timeout: Annotated[Duration, Field(ge=timedelta(0))] = timedelta(seconds=25)
     """Longest time from SIGTERM to the end of the process. Default: 25s, so that it is over before

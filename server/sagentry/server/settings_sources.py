@@ -102,7 +102,7 @@ def load_settings(
         _read_file(file, values)
     for variable, path in _variables(environ).items():
         value = environ[variable]
-        is_list = path[-1] in {"listen", "contracts"}
+        is_list = path[-1] in {"listen", "contracts", "tools"}
         values.put(
             path,
             [part.strip() for part in value.split(",")] if is_list else value,

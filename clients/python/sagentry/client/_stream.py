@@ -33,6 +33,7 @@ class EventStream:
         self.last_sequence = 0
         self._call = call
         self._items = self._read()
+        self._cancellations = 0
 
     async def _read(self) -> AsyncIterator[pb.StreamItem]:
         try:
@@ -45,14 +46,15 @@ class EventStream:
             raise error_from(rpc_error) from rpc_error
         except asyncio.CancelledError:
             # gRPC raises it where the call was closed as well; the task that reads goes on then.
-            task = asyncio.current_task()
-            if task is None or task.cancelling() or not self._call.cancelled():
+            if _cancellations() > self._cancellations or not self._call.cancelled():
                 raise
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> pb.StreamItem:
+        # Counted anew each time: a task may have survived cancellations long before.
+        self._cancellations = _cancellations()
         return await anext(self._items)
 
     def close(self) -> None:
@@ -69,3 +71,9 @@ class EventStream:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _cancellations() -> int:
+    """How often the running task has been cancelled and not taken that back."""
+    task = asyncio.current_task()
+    return task.cancelling() if task is not None else 0

@@ -106,11 +106,11 @@ async def _send(channel: grpc.aio.Channel, method: Method, raw: bytes, budget: t
     """Sends bytes and returns bytes: so what cannot be decoded is seen as the plugin's fault."""
     # Any: bytes go in and come out, which the stubs do not know.
     send: Any = channel.unary_unary(f"/{method.service}/{method.name}")
+    cancellations = _cancellations()
     try:
         answer: bytes = await send(raw, timeout=budget.total_seconds())
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
+        if _cancellations() > cancellations:
             raise
         # The library cancels a call by itself when its channel closes: the plugin is gone.
         raise grpc.aio.AioRpcError(
@@ -151,3 +151,9 @@ def _too_large(attempt: Attempt, actual: int, limit: int) -> PluginError:
         limit=limit,
         actual=actual,
     )
+
+
+def _cancellations() -> int:
+    """How often the running task has been cancelled and not taken that back."""
+    task = asyncio.current_task()
+    return task.cancelling() if task is not None else 0
