@@ -35,6 +35,7 @@ VERSION = "0.1.0"
 def main(database: str, endpoint: str | None) -> None:
     """Keeps agent state and display messages in a SQL database, until SIGTERM."""
     logging.basicConfig(level=logging.INFO)
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # what it did is in a line of ours
     try:
         with open_store(database) as store:
             asyncio.run(serve_store(store, endpoint))

@@ -18,7 +18,8 @@ from sagentry.plugins.sql.schema import conversations
 
 Contract = Literal["state", "display"]
 
-_MUTABLE = (
+# What each contract writes. They are served by one store here, and still never write each other's.
+_STATE = (
     "state_epoch",
     "owner_id",
     "released",
@@ -31,12 +32,10 @@ _MUTABLE = (
     "interrupted",
     "interrupted_epoch",
     "interrupted_revision",
-    "display_epoch",
-    "last_position",
-    "last_change",
 )
+_DISPLAY = ("display_epoch", "last_position", "last_change")
 # In the order of the fields of Conversation.
-_STORED = ("conversation_key", "tenant", "partition", "conversation_id", *_MUTABLE)
+_STORED = ("conversation_key", "tenant", "partition", "conversation_id", *_STATE, *_DISPLAY)
 _IDENTITY = ("scope_kind", "tenant", "partition", "conversation_id")
 
 
@@ -95,16 +94,14 @@ def _selected(*, for_update: bool) -> Select[tuple[object, ...]]:
 
 _READ = _selected(for_update=False)
 _LOCK = _selected(for_update=True)
-_UPDATE = (
-    update(conversations)
-    .where(
-        *(
-            conversations.c[name] == bindparam(f"of_{name}")
-            for name in ("conversation_key", "tenant", "partition", "conversation_id")
-        )
-    )
-    .values({name: bindparam(name) for name in _MUTABLE})
-)
+_KEY = ("conversation_key", "tenant", "partition", "conversation_id")
+_COLUMNS: dict[Contract, tuple[str, ...]] = {"state": _STATE, "display": _DISPLAY}
+_UPDATE = {
+    contract: update(conversations)
+    .where(*(conversations.c[name] == bindparam(f"of_{name}") for name in _KEY))
+    .values({name: bindparam(name) for name in names})
+    for contract, names in _COLUMNS.items()
+}
 # If another process made the row meanwhile it stays as it is, and is then read.
 _INSERT: dict[str, Insert] = {
     "sqlite": sqlite.insert(conversations).on_conflict_do_nothing(),
@@ -138,12 +135,11 @@ def lock_or_create(connection: Connection, call: Call) -> Conversation:
     return conversation
 
 
-def store(connection: Connection, conversation: Conversation) -> None:
-    """Writes what was changed."""
-    values = asdict(conversation)
-    for name in ("conversation_key", "tenant", "partition", "conversation_id"):
-        values[f"of_{name}"] = values.pop(name)
-    connection.execute(_UPDATE, values)
+def store(connection: Connection, conversation: Conversation, contract: Contract) -> None:
+    """Writes the fields of one contract."""
+    values = {name: getattr(conversation, name) for name in _COLUMNS[contract]}
+    values |= {f"of_{name}": getattr(conversation, name) for name in _KEY}
+    connection.execute(_UPDATE[contract], values)
 
 
 def _one(

@@ -64,6 +64,8 @@ def open_database(target: str, *, busy_seconds: float = BUSY_SECONDS) -> Databas
         _check_place(path)
         with _alone(path):
             _check_content(path)
+            # Rows are what users said: nobody else's to read. SQLite gives its other files the same mode.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             writing = _engine(path, begin="BEGIN IMMEDIATE", busy_seconds=busy_seconds)
             try:
                 _prepare(writing)

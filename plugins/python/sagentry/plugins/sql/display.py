@@ -129,7 +129,7 @@ class Transcript:
     def finish(self) -> None:
         """Stores counters and epoch, if a row or the epoch was written."""
         if self._is_changed and self._stored is not None:
-            conversations.store(self._connection, self._stored)
+            conversations.store(self._connection, self._stored, "display")
 
     def _conversation(self) -> Conversation:
         if self._stored is None:

@@ -89,7 +89,7 @@ def persist(
     conversation.state_revision_epoch, conversation.state_revision = written
     conversation.state_bytes = size
     conversation.released = conversation.released or request.release
-    conversations.store(connection, conversation)
+    conversations.store(connection, conversation, "state")
     return pb.PersistStateResponse(saved=pb.StateSaved(revision=request.revision))
 
 
@@ -130,7 +130,7 @@ def append(
     conversation.state_revision = request.revision
     conversation.state_revision_epoch = call.owner_epoch
     conversation.state_bytes = size
-    conversations.store(connection, conversation)
+    conversations.store(connection, conversation, "state")
     return pb.AppendStateResponse(saved=pb.StateSaved(revision=request.revision))
 
 
@@ -148,7 +148,7 @@ def set_interrupted(
     if setting > (conversation.interrupted_epoch, conversation.interrupted_revision):
         conversation.interrupted_epoch, conversation.interrupted_revision = setting
         conversation.interrupted = request.interrupted
-        conversations.store(connection, conversation)
+        conversations.store(connection, conversation, "state")
     return pb.SetInterruptedResponse(applied=pb.InterruptedApplied())
 
 
@@ -177,7 +177,7 @@ def claim(connection: Connection, call: Call, owner_id: str) -> pb.LoadStateResp
         released=conversation.claim_was_released,
     )
     if not is_repeated:
-        conversations.store(connection, conversation)
+        conversations.store(connection, conversation, "state")
     return response
 
 
