@@ -36,7 +36,9 @@ def ours(*names: str) -> tuple[str, ...]:
     )
 
 
-CORE = ours("server.domain", "server.errors", "server.ports")
+CORE = ours(
+    "server.domain", "server.errors", "server.ports", "server.model_ports", "server.stream_ports"
+)
 PARTS = ours("server.agent", "server.events", "server.journal", "server.middleware", "server.tools")
 EDGES = ours("server.rpc", "server.plugin", "server.model", "server.app", "server.command")
 BASE = ours("client", "plugins.sdk", "plugins.check")
@@ -63,7 +65,7 @@ RULES = (
     ),
     Rule(
         "errors and ports speak in domain terms",
-        ours("server.errors", "server.ports"),
+        ours("server.errors", "server.ports", "server.model_ports", "server.stream_ports"),
         only=(STDLIB, *CORE),
     ),
     Rule(
@@ -87,10 +89,19 @@ RULES = (
         ),
     ),
     Rule(
-        "inside the server only plugin/ and rpc/ see protobuf and the contract",
+        "inside the server only plugin/ and rpc/ see protobuf and the contract, and what they share",
         ours("server"),
-        besides=ours("server.plugin", "server.rpc"),
-        never=PROTOBUF,
+        besides=ours("server.plugin", "server.rpc", "server.wire"),
+        never=(*PROTOBUF, *ours("server.wire")),
+    ),
+    Rule(
+        "the shared conversions know the contract's types and the domain",
+        ours("server.wire"),
+        only=(
+            STDLIB,
+            "google.*",
+            *ours("server.domain", "server.errors", "server.wire", "api.type"),
+        ),
     ),
     Rule(
         "plugin/ and rpc/ do not know each other",

@@ -17,7 +17,7 @@ from grpc_status import rpc_status
 
 from sagentry.server.addresses import TcpAddress
 from sagentry.server.app import FinishAgents, RunningServer, running_server
-from sagentry.server.ports import Authenticator
+from sagentry.server.ports import AgentDirectory, Authenticator
 from sagentry.server.settings import Settings
 from tests.support.fake_plugins import FakePlugins
 
@@ -49,6 +49,7 @@ async def served(
     plugins: FakePlugins | None = None,
     data_dir: Path | None = None,
     authenticator: Authenticator | None = None,
+    agents: AgentDirectory | None = None,
     finish_agents: FinishAgents | None = None,
 ) -> AsyncIterator[Served]:
     fake = plugins or FakePlugins()
@@ -62,6 +63,7 @@ async def served(
                 settings,
                 make_plugins=lambda _settings, _dir: fake,
                 authenticator=authenticator,
+                agents=agents,
                 **more,
             ) as server,
             channel_to(str(server.addresses[0])) as channel,
@@ -69,7 +71,7 @@ async def served(
             yield Served(server, channel, fake, settings.data_dir)
 
 
-def channel_to(target: str) -> Any:  # noqa: ANN401 calls any method, with bytes or messages
+def channel_to(target: str) -> Any:
     """Opens a channel; the caller closes it."""
     return grpc.aio.insecure_channel(
         target,
@@ -77,7 +79,7 @@ def channel_to(target: str) -> Any:  # noqa: ANN401 calls any method, with bytes
     )
 
 
-def health_stub(channel: Any) -> Any:  # noqa: ANN401 the published stubs lack its methods
+def health_stub(channel: Any) -> Any:
     return health_pb2_grpc.HealthStub(channel)
 
 

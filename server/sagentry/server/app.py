@@ -17,15 +17,17 @@ import grpc.aio
 from sagentry.server.addresses import ListenAddress
 from sagentry.server.data_folder import locked_data_folder
 from sagentry.server.lifecycle import Drain, drain_on_signals
-from sagentry.server.ports import Authenticator, PluginDirectory
+from sagentry.server.ports import AgentDirectory, Authenticator, PluginDirectory
 from sagentry.server.rpc.admin_servicer import AdminServicer
+from sagentry.server.rpc.agent_servicer import AgentServicer
 from sagentry.server.rpc.caller import AnonymousAuthenticator
+from sagentry.server.rpc.event_servicer import EventServicer
 from sagentry.server.rpc.health import Health
 from sagentry.server.rpc.interceptors.admission import AdmissionInterceptor
 from sagentry.server.rpc.listening import listen
 from sagentry.server.rpc.server import (
-    AgentServicer,
-    EventServicer,
+    NoAgentServicer,
+    NoEventServicer,
     Servicers,
     add_services,
     new_server,
@@ -84,6 +86,7 @@ async def running_server(
     drain: Drain | None = None,
     make_plugins: MakePlugins | None = None,
     authenticator: Authenticator | None = None,
+    agents: AgentDirectory | None = None,
     finish_agents: FinishAgents = _no_agents,
 ) -> AsyncIterator[RunningServer]:
     """Runs a server in this process while the context is open; leaving it drains the server.
@@ -99,6 +102,7 @@ async def running_server(
         drain: The end of the server, if something knows it already.
         make_plugins: Makes the plugin host; the real one unless told otherwise.
         authenticator: Finds out who calls; everybody may do everything unless told otherwise.
+        agents: The agents; without them their services answer "not yet".
         finish_agents: What to wait for once new work is refused.
 
     Raises:
@@ -112,7 +116,7 @@ async def running_server(
         stack.callback(plugins.subscribe(health.refresh))
         admission = AdmissionInterceptor()
         server = new_server(authenticator or AnonymousAuthenticator(), admission)
-        add_services(server, _servicers(plugins, drain), health)
+        add_services(server, _servicers(plugins, drain, agents), health)
         sockets = stack.enter_context(ExitStack())
         stack.push_async_callback(_stop, server, admission, drain)
         stack.callback(admission.end_streams)
@@ -160,9 +164,12 @@ def host_version() -> str:
 
 
 def _plugin_host(settings: Settings, runtime_dir: Path) -> PluginRunner:
-    from sagentry.server.plugin.host import PluginHost  # noqa: PLC0415
+    from sagentry.server.plugin.host import PluginHost  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    return PluginHost(settings.plugins, runtime_dir=runtime_dir, host_version=host_version())
+    host: PluginRunner = PluginHost(
+        settings.plugins, runtime_dir=runtime_dir, host_version=host_version()
+    )
+    return host
 
 
 async def _start_plugins(
@@ -176,12 +183,15 @@ async def _start_plugins(
     return plugins
 
 
-def _servicers(plugins: PluginDirectory, drain: Drain) -> Servicers:
+def _servicers(plugins: PluginDirectory, drain: Drain, agents: AgentDirectory | None) -> Servicers:
     # answers_not_yet completes these classes, which a type checker cannot know.
+    admin = AdminServicer(plugins, drain.begin)  # type: ignore[abstract]
+    if agents is None:
+        return Servicers(NoAgentServicer(), NoEventServicer(), admin)  # type: ignore[abstract]
     return Servicers(
-        agent=AgentServicer(),  # type: ignore[abstract]
-        event=EventServicer(),  # type: ignore[abstract]
-        admin=AdminServicer(plugins, drain.begin),  # type: ignore[abstract]
+        AgentServicer(agents),  # type: ignore[abstract]
+        EventServicer(agents),
+        admin,
     )
 
 

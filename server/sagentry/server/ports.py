@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -24,6 +24,7 @@ from sagentry.server.domain.commands import (
     StateReply,
     StopAgent,
     StopAgentReply,
+    SubscribeEvents,
 )
 from sagentry.server.domain.display import (
     ConversationCounters,
@@ -31,12 +32,12 @@ from sagentry.server.domain.display import (
     ListOrder,
 )
 from sagentry.server.domain.events import AgentView
-from sagentry.server.domain.messages import Document, Message, ToolCall
-from sagentry.server.domain.models import ModelChunk, ModelRequest, ToolSpec
+from sagentry.server.domain.messages import Document, Message
 from sagentry.server.domain.plugins import PluginFailure, PluginView
 from sagentry.server.domain.runs import Lifecycle
 from sagentry.server.domain.scope import ConversationKey, Scope
 from sagentry.server.domain.writes import DisplayWrite, WriteOutcome
+from sagentry.server.stream_ports import EventSource
 
 
 class PluginDirectory(Protocol):
@@ -291,86 +292,6 @@ class Preprocessor(Protocol):
         """Decides what becomes of a message; `messages` is the conversation so far."""
 
 
-class ChatModel(Protocol):
-    """A model behind its provider's adapter."""
-
-    name: str
-
-    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelChunk, None]:
-        """Answers a request in pieces, an EndChunk last. Closing the iterator ends the call.
-
-        Raises:
-            ModelCallError: The call failed; pieces that came before stay valid.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class ToolContext:
-    """What a tool is told beside its arguments.
-
-    Attributes:
-        call_id: Idempotency key of the call.
-        agent_id: The agent.
-        conversation_id: Its conversation.
-        scope: The tenant.
-        tool_context: What the agent was started with, as JSON text; empty for none.
-    """
-
-    call_id: str
-    agent_id: str
-    conversation_id: str
-    scope: Scope
-    tool_context: str = ""
-
-
-class Tool(Protocol):
-    """A tool that a model may call.
-
-    Attributes:
-        spec: What the model is told of it.
-        display_text: Label of its calls for people.
-        read_only: Has no effects: a call need not be on disk before it runs.
-        time_limit: Longest time of a call.
-    """
-
-    spec: ToolSpec
-    display_text: str
-    read_only: bool
-    time_limit: timedelta
-
-    async def run(self, arguments: dict[str, object], context: ToolContext) -> str:
-        """Runs one call and returns the text of its result.
-
-        Raises:
-            ToolError: The tool failed; the model and people read the text.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class ToolOutcome:
-    """What came of a tool call.
-
-    Attributes:
-        text: Text of the result, for the model and for people.
-        is_error: Whether the call failed.
-        reason: Why it failed, a word: ARGUMENTS_INVALID, TIMEOUT, TOOL_FAILED, …; empty otherwise.
-    """
-
-    text: str
-    is_error: bool = False
-    reason: str = ""
-
-
-class ToolExecutor(Protocol):
-    """Runs tool calls within the server's limits; never raises for what a tool does.
-
-    When it is cancelled it ends at once, also if the tool ignores that.
-    """
-
-    async def run(self, call: ToolCall, tool: Tool, context: ToolContext) -> ToolOutcome:
-        """Runs one call and returns what came of it, within the tool's time limit."""
-
-
 class Clock(Protocol):
     """Tells the time; tests bring their own."""
 
@@ -382,6 +303,9 @@ class Clock(Protocol):
 
     async def sleep(self, duration: timedelta) -> None:
         """Returns when the duration is over."""
+
+    def call_later(self, delay: timedelta, callback: Callable[[], None]) -> Callable[[], None]:
+        """Calls back on the event loop after the delay; returns what takes that back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,3 +407,10 @@ class AgentDirectory(Protocol):
 
     async def list_rows(self, command: ListRows) -> DisplayPage:
         """Lists rows of a conversation."""
+
+    async def subscribe(self, command: SubscribeEvents) -> EventSource:
+        """Follows an agent, also one that is not live. The caller closes the source.
+
+        Raises:
+            InvalidInputError: CURSOR_INVALID.
+        """

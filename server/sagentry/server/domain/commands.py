@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from sagentry.server.domain.display import DisplayMessage, ListOrder
-from sagentry.server.domain.events import AgentView
+from sagentry.server.domain.events import AgentView, EventKind, LagPolicy
 from sagentry.server.domain.messages import Message
 from sagentry.server.domain.runs import AgentStatus, Run, RunPhase
 from sagentry.server.domain.scope import Scope
@@ -212,3 +212,28 @@ class ListRows:
     after: int | None
     page_size: int
     timeout: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeEvents:
+    """Follow an agent.
+
+    Attributes:
+        scope: Who the call is for.
+        agent_id: The agent.
+        cursor: Where to go on; None begins with a snapshot.
+        kinds: Only events of these kinds; empty means all but debug.
+        debug: Whether debug events are wanted as well.
+        policy: What happens when the reader falls behind.
+        viewer_id: Who looks at the stream; empty for nobody.
+        wake: Whether to wake the agent if it sleeps.
+    """
+
+    scope: Scope
+    agent_id: str
+    cursor: str | None = None
+    kinds: frozenset[EventKind] = frozenset()
+    debug: bool = False
+    policy: LagPolicy = LagPolicy.CONFLATE
+    viewer_id: str = ""
+    wake: bool = False

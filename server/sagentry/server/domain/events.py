@@ -47,6 +47,23 @@ class PartKind(enum.Enum):
     OTHER = "other"
 
 
+class LagPolicy(enum.Enum):
+    """What happens when a reader falls behind."""
+
+    CONFLATE = "conflate"
+    DISCONNECT = "disconnect"
+
+
+class StreamEndReason(enum.Enum):
+    """Why a stream ends."""
+
+    DRAINING = "draining"
+    LAGGED = "lagged"
+    TOKEN_EXPIRED = "token_expired"  # noqa: S105 - not a secret
+    FENCED = "fenced"
+    DELETED = "deleted"
+
+
 @dataclass(frozen=True, slots=True)
 class AgentStarted:
     """The agent became live."""

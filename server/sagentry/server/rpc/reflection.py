@@ -56,8 +56,13 @@ def add_reflection(server: grpc.aio.Server, services: Sequence[str]) -> None:
             response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
         )
     }
-    for service in (REFLECTION_V1_SERVICE, REFLECTION_V1ALPHA_SERVICE):
-        server.add_registered_method_handlers(service, handlers)
+    # Not add_registered_method_handlers: in the oldest supported grpcio it does nothing.
+    server.add_generic_rpc_handlers(
+        tuple(
+            grpc.method_handlers_generic_handler(service, handlers)
+            for service in (REFLECTION_V1_SERVICE, REFLECTION_V1ALPHA_SERVICE)
+        )
+    )
 
 
 def described_files() -> descriptor_pool.DescriptorPool:

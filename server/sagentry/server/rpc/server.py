@@ -8,8 +8,9 @@ import grpc.aio
 from grpc_health.v1 import health_pb2_grpc
 
 from sagentry.api.admin.v1 import admin_service_pb2_grpc
-from sagentry.api.agent.v1 import agent_service_pb2_grpc, event_service_pb2_grpc
+from sagentry.api.agent.v1 import agent_service_pb2_grpc
 from sagentry.server.ports import Authenticator
+from sagentry.server.rpc.event_servicer import EventServicer, add_event_service
 from sagentry.server.rpc.health import Health
 from sagentry.server.rpc.interceptors.admission import AdmissionInterceptor
 from sagentry.server.rpc.interceptors.authentication import AuthenticationInterceptor
@@ -47,13 +48,13 @@ SERVER_OPTIONS = (
 
 
 @answers_not_yet(AGENT)
-class AgentServicer(agent_service_pb2_grpc.AgentServiceServicer):
-    """Nothing of the agent service is there yet."""
+class NoAgentServicer(agent_service_pb2_grpc.AgentServiceServicer):
+    """The agent service of a server without agents."""
 
 
 @answers_not_yet(EVENT)
-class EventServicer(event_service_pb2_grpc.EventServiceServicer):
-    """Nothing of the event service is there yet."""
+class NoEventServicer:
+    """The event service of a server without agents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Servicers:
     """
 
     agent: agent_service_pb2_grpc.AgentServiceServicer
-    event: event_service_pb2_grpc.EventServiceServicer
+    event: EventServicer | NoEventServicer
     admin: admin_service_pb2_grpc.AdminServiceServicer
 
 
@@ -88,7 +89,7 @@ def new_server(authenticator: Authenticator, admission: AdmissionInterceptor) ->
 def add_services(server: grpc.aio.Server, servicers: Servicers, health: Health) -> None:
     """Adds the contracts, health and reflection to a server that is not started."""
     agent_service_pb2_grpc.add_AgentServiceServicer_to_server(servicers.agent, server)
-    event_service_pb2_grpc.add_EventServiceServicer_to_server(servicers.event, server)
+    add_event_service(server, servicers.event)
     admin_service_pb2_grpc.add_AdminServiceServicer_to_server(servicers.admin, server)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     add_reflection(server, (AGENT_SERVICE, EVENT_SERVICE, ADMIN_SERVICE, HEALTH_SERVICE))

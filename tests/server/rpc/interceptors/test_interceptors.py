@@ -1,6 +1,5 @@
 """No fault of a handler tells a client more than an error id, whatever kind of RPC it is."""
 
-# ruff: noqa: ANN401 handlers of any kind, as grpc takes them
 from __future__ import annotations
 
 import asyncio
@@ -42,7 +41,7 @@ async def serving(
     server = new_server(
         authenticator or AnonymousAuthenticator(), admission or AdmissionInterceptor()
     )
-    server.add_registered_method_handlers(service, handlers)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with channel_to(f"127.0.0.1:{port}") as channel:
@@ -304,7 +303,7 @@ async def test_client_and_log_share_the_request_id(
         )
         running = method(StringValue(), metadata=metadata)
         await running
-        trailers = dict(await running.trailing_metadata())
+        trailers = await running.trailing_metadata()
 
     assert re.fullmatch(pattern, trailers["x-request-id"])
     [record] = [record for record in caplog.records if record.name == "test"]
@@ -317,7 +316,7 @@ async def test_a_failed_call_has_its_request_id_too() -> None:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call(channel, metadata=[("x-request-id", "req-2")])
 
-    assert dict(caught.value.trailing_metadata())["x-request-id"] == "req-2"
+    assert caught.value.trailing_metadata()["x-request-id"] == "req-2"
 
 
 @pytest.mark.anyio

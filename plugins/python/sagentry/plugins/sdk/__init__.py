@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from sagentry.plugins.sdk.assembly import ServeOptions
-from sagentry.plugins.sdk.binding import MixedKindsError, bound
+from sagentry.plugins.sdk.binding import MixedKindsError
 from sagentry.plugins.sdk.call import Call, call_of, checked_id
 from sagentry.plugins.sdk.contracts import Capabilities
 from sagentry.plugins.sdk.declaration import DeclarationError
@@ -38,6 +38,7 @@ from sagentry.plugins.sdk.servicers import (
     DisplayMessagePersistence,
     MessagePreprocessor,
 )
+from sagentry.plugins.sdk.testing import bound
 
 __all__ = [
     "ENDPOINT_VARIABLE",

@@ -24,7 +24,7 @@ from grpc_status import rpc_status
 
 from sagentry.api.plugin.v1 import call_context_pb2
 from sagentry.plugins.sdk.call import Call, call_of
-from sagentry.plugins.sdk.contracts import Contract, contracts_of
+from sagentry.plugins.sdk.contracts import Contract
 from sagentry.plugins.sdk.errors import PluginError, number_of, status_of
 
 logger = logging.getLogger(__name__)
@@ -158,30 +158,6 @@ def bound_handler(
     return _synchronous(rules, function)
 
 
-def bound(servicer: object, *, name: str = "plugin.test") -> object:
-    """Returns a stand-in for the servicer with the rules around its methods, for unit tests.
-
-    Give it to grpcio-testing as the servicer of the contract; it behaves like the served plugin.
-    Methods that the servicer lacks answer UNIMPLEMENTED.
-
-    Args:
-        servicer: A *synchronous* servicer: grpcio-testing passes anything asynchronous.
-        name: Name of the plugin, the domain of its errors.
-
-    Raises:
-        MixedKindsError: if the servicer is not synchronous.
-    """
-    stand_in = type("Bound", (), {})()
-    for contract in contracts_of(servicer):
-        if kind_of(methods_of(contract, servicer)) is Kind.ASYNCHRONOUS:
-            raise MixedKindsError(f"{type(servicer).__name__} is asynchronous: serve it instead")
-        for method in contract.service.methods:
-            setattr(stand_in, method.name, _unimplemented)
-        for each in bind(contract, servicer, plugin=name, kind=Kind.SYNCHRONOUS):
-            setattr(stand_in, each.descriptor.name, each.handler)
-    return stand_in
-
-
 class _Rules:
     """What happens before and after one method, whatever its kind."""
 
@@ -213,6 +189,10 @@ class _Rules:
             raise OutcomeMissingError(f"{self._method.full_name} returned no outcome")
         response.request_id = request.context.request_id  # type: ignore[attr-defined]  # field 1 of all
         return response
+
+    def is_abort(self, error: Exception) -> bool:
+        # `context.abort` of the synchronous library raises a bare Exception.
+        return not self._wants_call and type(error) is Exception and not error.args
 
     def status(self, request: _Request, error: BaseException) -> status_pb2.Status:
         if isinstance(error, PluginError):
@@ -264,7 +244,7 @@ def _synchronous(rules: _Rules, function: Handler) -> Handler:
             argument = rules.argument(request, context)
             return rules.finish(request, function(request, argument))
         except Exception as error:
-            if _is_abort(error, context):
+            if rules.is_abort(error):
                 raise
             status = rules.status(request, error)
         _abort(context, status)
@@ -280,17 +260,6 @@ async def _abort_soon(
 
 
 def _abort(context: grpc.ServicerContext, status: status_pb2.Status) -> NoReturn:
-    # Not `abort_with_status`: the context of grpcio-testing lacks it.
     sent = rpc_status.to_status(status)
     context.set_trailing_metadata(sent.trailing_metadata)
     context.abort(sent.code, sent.details)
-
-
-def _is_abort(error: Exception, context: grpc.ServicerContext) -> bool:
-    """Says whether the servicer has called `context.abort`, which raises a bare Exception."""
-    code = context.code()  # type: ignore[attr-defined]  # the stubs forgot it
-    return type(error) is Exception and not error.args and bool(code)
-
-
-def _unimplemented(_request: object, context: grpc.ServicerContext) -> NoReturn:
-    context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")

@@ -8,6 +8,8 @@ import logging
 import time
 from typing import Any
 
+import grpc
+
 from sagentry.server.rpc.interceptors.surrounding import (
     Context,
     Proceed,
@@ -33,7 +35,8 @@ class LoggingInterceptor(SurroundingInterceptor):
             is_cancelled = True
             raise
         finally:
-            code = context.code()
+            # Typed as always set, and None until somebody sets it.
+            code: grpc.StatusCode | None = context.code()
             logger.debug(
                 "rpc ended",
                 extra={

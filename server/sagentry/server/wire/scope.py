@@ -1,18 +1,30 @@
-"""Checks and converts the scope of a request."""
+"""Scopes."""
 
 from __future__ import annotations
 
 import re
 
 from sagentry.api.type.v1 import scope_pb2
-from sagentry.server.domain.ids import is_valid_id
 from sagentry.server.domain.scope import Scope, ScopeKey, ScopeKind
 from sagentry.server.errors import InvalidInputError
+from sagentry.server.wire.fields import optional_id, require_id
 
 MAX_PAYLOAD_BYTES = 4096
 
-_PARTITION_PATTERN = re.compile(r"[!-~]{0,256}")
 _MEDIA_TYPE_PATTERN = re.compile(r"[ -~]{0,256}")
+
+
+def scope_to_pb(scope: Scope) -> scope_pb2.Scope:
+    """Returns the scope with its payload."""
+    if scope.key.kind is ScopeKind.UNSCOPED:
+        return scope_pb2.Scope(unscoped=scope_pb2.Unscoped())
+    scoped = scope_pb2.Scoped(
+        tenant=scope.key.tenant,
+        partition=scope.key.partition,
+        media_type=scope.media_type,
+        payload=scope.payload,
+    )
+    return scope_pb2.Scope(scoped=scoped)
 
 
 def scope_from_pb(message: scope_pb2.Scope, *, field: str = "scope") -> Scope:
@@ -37,12 +49,8 @@ def scope_from_pb(message: scope_pb2.Scope, *, field: str = "scope") -> Scope:
 
 
 def _scoped(message: scope_pb2.Scoped, field: str) -> Scope:
-    if not is_valid_id(message.tenant):
-        problem = "must be 1 to 256 characters in the range ! to ~"
-        raise InvalidInputError(f"{field}.tenant", problem)
-    if _PARTITION_PATTERN.fullmatch(message.partition) is None:
-        problem = "must be 0 to 256 characters in the range ! to ~"
-        raise InvalidInputError(f"{field}.partition", problem)
+    require_id(message.tenant, f"{field}.tenant")
+    optional_id(message.partition, f"{field}.partition")
     if _MEDIA_TYPE_PATTERN.fullmatch(message.media_type) is None:
         problem = "must be at most 256 printable ASCII characters"
         raise InvalidInputError(f"{field}.media_type", problem)
@@ -52,8 +60,5 @@ def _scoped(message: scope_pb2.Scoped, field: str) -> Scope:
     if size > MAX_PAYLOAD_BYTES:
         problem = f"has {size} bytes and at most {MAX_PAYLOAD_BYTES} are allowed"
         raise InvalidInputError(f"{field}.payload", problem, limit=MAX_PAYLOAD_BYTES, actual=size)
-    return Scope(
-        ScopeKey(ScopeKind.SCOPED, message.tenant, message.partition),
-        message.media_type,
-        message.payload,
-    )
+    key = ScopeKey(ScopeKind.SCOPED, message.tenant, message.partition)
+    return Scope(key, message.media_type, message.payload)

@@ -1,16 +1,17 @@
 """A call without a proper scope never reaches anybody's data."""
 
-# ruff: noqa: ANN401 fields of a message
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from hypothesis import given
 
 from sagentry.api.type.v1 import scope_pb2
 from sagentry.server.domain.scope import Scope, ScopeKey, ScopeKind
 from sagentry.server.errors import InvalidInputError
-from sagentry.server.rpc.scope import scope_from_pb
+from sagentry.server.wire.scope import scope_from_pb, scope_to_pb
+from tests.support import strategies
 
 
 def scoped(**fields: Any) -> scope_pb2.Scope:
@@ -74,3 +75,10 @@ def test_an_error_about_the_payload_does_not_show_it() -> None:
         scope_from_pb(scoped(tenant="t", payload=b"hunter2" * 1000))
 
     assert "hunter2" not in f"{caught.value}{caught.value.metadata}"
+
+
+@given(strategies.scopes)
+def test_a_scope_survives_the_wire(scope):
+    encoded = scope_to_pb(scope).SerializeToString()
+
+    assert scope_from_pb(scope_pb2.Scope.FromString(encoded)) == scope

@@ -1,0 +1,241 @@
+"""One run: model calls and their tools, until the model is done.
+
+A run is never torn down from outside. `cancel` ends what it waits for, a model's answer or a tool, and the
+run goes on to an end of its own: the partial text is kept, each open call gets a cancelled result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from sagentry.server.agent.assembler import MessageAssembler
+from sagentry.server.agent.core import AgentCore
+from sagentry.server.agent.items import display_items
+from sagentry.server.agent.tool_batch import ToolBatch, executing_info
+from sagentry.server.domain.events import (
+    MessageCompleted,
+    MessageStarted,
+    ToolCallStep,
+    ToolCallUpdated,
+)
+from sagentry.server.domain.ids import new_id
+from sagentry.server.domain.messages import Message, MessageStatus, Role, TokenUsage, ToolCall
+from sagentry.server.domain.models import (
+    EndChunk,
+    ModelCallError,
+    ModelRequest,
+    SignatureChunk,
+    StopKind,
+    TextChunk,
+    ThinkingChunk,
+    ToolCallChunk,
+)
+from sagentry.server.domain.runs import Run, RunEnd, RunError
+from sagentry.server.domain.state import Change, MessageBegun, MessageFinished, RunRecorded
+from sagentry.server.domain.writes import SaveMessage
+
+FLUSH_BYTES = 4096
+FLUSH_INTERVAL = timedelta(milliseconds=250)
+"""Running text is on disk at the latest after so much or so long: what a crash can take of it."""
+
+TOO_MANY_TURNS = RunError(
+    "TURN_LIMIT", "Max number of automated turns reached. You may continue if desired."
+)
+
+CONTENT_CHUNKS = (TextChunk, ThinkingChunk, SignatureChunk, ToolCallChunk)
+
+CUT = ModelCallError("MODEL_STREAM_CUT", "The model's answer was cut off.", retryable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run ended.
+
+    Attributes:
+        end: How.
+        error: Why it failed.
+        is_shown: Whether people see from a partial message that it failed, so that no row need say it.
+    """
+
+    end: RunEnd
+    error: RunError | None = None
+    is_shown: bool = False
+
+
+class RunExecution:
+    """Executes one run.
+
+    Args:
+        core: The agent.
+        run: The run, as recorded.
+    """
+
+    def __init__(self, core: AgentCore, run: Run) -> None:
+        """Begins before the first model call."""
+        self.run = run
+        self.growing: MessageAssembler | None = None
+        self.batch: ToolBatch | None = None
+        self._core = core
+        self._streaming: asyncio.Task[ModelCallError | None] | None = None
+        self._cancelled = False
+        self._cancel_flush: Callable[[], None] | None = None
+
+    def cancel(self) -> None:
+        """Ends what the run waits for. Returns at once; `execute` returns when all is recorded."""
+        self._cancelled = True
+        if self._streaming is not None:
+            self._streaming.cancel()
+        if self.batch is not None:
+            self.batch.cancel()
+
+    async def execute(self) -> RunResult:
+        """Runs to the end and says how it came."""
+        for _ in range(self._core.profile.max_turns):
+            if self._cancelled:
+                return RunResult(RunEnd.CANCELLED)
+            self.run = replace(self.run, turns=self.run.turns + 1)
+            message, failure = await self._model_turn()
+            if failure is not None:
+                error = RunError(failure.reason, failure.message, failure.retryable)
+                shown = message is not None and bool(display_items(message))
+                return RunResult(RunEnd.ERROR, error, is_shown=shown)
+            if message is None or not runnable_calls(message):
+                return RunResult(self._own_end())
+            await self._run_tools(message)
+        return RunResult(RunEnd.ERROR, TOO_MANY_TURNS)
+
+    def _own_end(self) -> RunEnd:
+        return RunEnd.CANCELLED if self._cancelled else RunEnd.COMPLETED
+
+    async def _run_tools(self, message: Message) -> None:
+        self._core.checkpoint()
+        self.batch = ToolBatch(self._core, message, self.run.run_id)
+        if self._cancelled:
+            self.batch.cancel()
+        await self.batch.run()
+        self.batch = None
+        self._core.checkpoint()
+
+    async def _model_turn(self) -> tuple[Message | None, ModelCallError | None]:
+        growing = MessageAssembler(
+            new_id("msg"),
+            self.run.run_id,
+            self._core.clock.now(),
+            label=self._core.profile.label,
+            on_delta=self._core.log.publish_delta,
+        )
+        self.growing = growing
+        failure = await self._stream(growing)
+        if failure is None and growing.stop is None and not self._cancelled:
+            failure = CUT
+        message = self._message(growing, failure)
+        if message is not None:
+            await self._finish_message(message)
+        elif growing.usage is not None:
+            self.run = replace(self.run, usage=self.run.usage + growing.usage)
+        self.growing = None
+        return message, failure
+
+    async def _stream(self, growing: MessageAssembler) -> ModelCallError | None:
+        """Lets the message grow until the model is done, fails, or the run is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            self._streaming = tasks.create_task(self._take_chunks(growing))
+            await asyncio.wait({self._streaming})
+        self._drop_flush()
+        streamed, self._streaming = self._streaming, None
+        return None if streamed.cancelled() else streamed.result()
+
+    async def _take_chunks(self, growing: MessageAssembler) -> ModelCallError | None:
+        request = ModelRequest(
+            system_prompt=self._core.profile.system_prompt,
+            messages=self._core.model_view.build(self._core.state.messages),
+            tools=tuple(tool.spec for tool in self._core.profile.tools.values()),
+            call_number=self.run.turns,
+        )
+        try:
+            async with aclosing(self._core.profile.model.stream(request)) as chunks:
+                async for chunk in chunks:
+                    if growing.is_empty and isinstance(chunk, CONTENT_CHUNKS):
+                        self._begin(growing)
+                    growing.take(chunk)
+                    self._flush_soon(growing)
+                    if growing.is_full and growing.stop is None:
+                        growing.take(EndChunk(StopKind.LENGTH))
+                    if growing.stop is not None:
+                        break
+        except ModelCallError as error:
+            return error
+        return None
+
+    def _begin(self, growing: MessageAssembler) -> None:
+        empty = growing.message(MessageStatus.STREAM_ERROR)
+        self._core.publish(MessageStarted(empty.message_id, Role.ASSISTANT), self.run.run_id)
+        # Not waited for: readers see the text as it comes, a crash takes at most one flush of it.
+        self._core.ledger.post([MessageBegun(empty)])
+
+    def _flush_soon(self, growing: MessageAssembler) -> None:
+        """Sees to it that what has come is recorded in time, also when nothing more comes."""
+        if growing.unrecorded_bytes >= FLUSH_BYTES:
+            self._flush(growing)
+        elif growing.unrecorded_bytes and self._cancel_flush is None:
+            self._cancel_flush = self._core.clock.call_later(
+                FLUSH_INTERVAL, lambda: self._flush(growing)
+            )
+
+    def _flush(self, growing: MessageAssembler) -> None:
+        self._drop_flush()
+        changes = growing.take_changes()
+        if changes:
+            self._core.ledger.post(changes)
+
+    def _drop_flush(self) -> None:
+        if self._cancel_flush is not None:
+            self._cancel_flush()
+            self._cancel_flush = None
+
+    def _message(self, growing: MessageAssembler, failure: ModelCallError | None) -> Message | None:
+        if growing.is_empty:
+            return None
+        if failure is not None:
+            return growing.message(MessageStatus.STREAM_ERROR)
+        if growing.stop is None:
+            return growing.message(MessageStatus.CANCELLED)
+        return growing.message()
+
+    async def _finish_message(self, message: Message) -> None:
+        self.run = replace(
+            self.run,
+            usage=self.run.usage + (message.usage or TokenUsage()),
+            final_message_id=message.message_id,
+        )
+        changes: list[Change] = [MessageFinished(message), RunRecorded(self.run)]
+        await self._core.record(
+            changes,
+            [SaveMessage(message, display_items(message))],
+            events=[*self._identified(message), MessageCompleted(message)],
+            run_id=self.run.run_id,
+            then=lambda: self._told(message),
+        )
+
+    def _told(self, message: Message) -> None:
+        """Readers have the whole message: it grows no more, and its deltas are worth nothing."""
+        self.growing = None
+        self._core.log.finish_message(message.message_id)
+
+    def _identified(self, message: Message) -> list[ToolCallUpdated]:
+        return [
+            ToolCallUpdated(
+                message.message_id, call.call_id, ToolCallStep.IDENTIFIED, executing_info(call)
+            )
+            for call in runnable_calls(message)
+            if call.name in self._core.profile.tools
+        ]
+
+
+def runnable_calls(message: Message) -> tuple[ToolCall, ...]:
+    """Returns the calls that may run: those of a message that the model finished."""
+    return message.tool_calls() if message.status is MessageStatus.COMPLETE else ()

@@ -1,0 +1,1 @@
+"""Models behind the `ChatModel` port. The only package that imports langchain."""

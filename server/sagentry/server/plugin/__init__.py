@@ -1,0 +1,1 @@
+"""The server's side of plugins: attachments, calls, and the ports that plugins implement."""

@@ -1,0 +1,1 @@
+"""Tools: how they are made, found and run."""
