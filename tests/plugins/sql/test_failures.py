@@ -217,9 +217,8 @@ async def test_a_damaged_page_is_data_loss(tmp_path: Path) -> None:
         content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
     path.write_bytes(content)
 
-    with opened(path) as store:
-        with pytest.raises(PluginError) as refusal:
-            await listed(store)
+    with opened(path) as store, pytest.raises(PluginError) as refusal:
+        await listed(store)
 
     assert refusal.value.code is grpc.StatusCode.DATA_LOSS
 
@@ -233,9 +232,8 @@ async def test_a_write_to_a_damaged_database_waits_until_it_is_mended(tmp_path: 
 
 
 async def test_a_state_that_could_not_be_loaded_again_is_refused(tmp_path: Path) -> None:
-    with opened(tmp_path / "s.db") as store:
-        with pytest.raises(QuotaExceededError) as refusal:
-            await store.states.PersistState(persist(1, "x" * state.MAX_STATE_BYTES), call())
+    with opened(tmp_path / "s.db") as store, pytest.raises(QuotaExceededError) as refusal:
+        await store.states.PersistState(persist(1, "x" * state.MAX_STATE_BYTES), call())
 
     assert refusal.value.retry_after is None
     assert refusal.value.facts["limit"] == str(state.MAX_STATE_BYTES)
@@ -271,9 +269,8 @@ async def test_an_epoch_that_was_never_claimed_here_is_kept(tmp_path: Path) -> N
 
 
 async def test_a_document_that_is_no_json_text_is_refused(tmp_path: Path) -> None:
-    with opened(tmp_path / "s.db") as store:
-        with pytest.raises(PluginError) as refusal:
-            await store.states.PersistState(persist(1, '{"a":"\0"}'), call())
+    with opened(tmp_path / "s.db") as store, pytest.raises(PluginError) as refusal:
+        await store.states.PersistState(persist(1, '{"a":"\0"}'), call())
 
     assert refusal.value.violations[0][0] == "state.json"
 

@@ -98,7 +98,6 @@ class Acceptance:
         self._messages: dict[str, _Pending[AddMessageReply]] = {}
         self._runs: dict[str, _Pending[StartRunReply]] = {}
         self._preprocessing = asyncio.Semaphore(PREPROCESSING_AT_ONCE)
-        self._promised: Run | None = None
 
     async def add_message(self, command: AddMessage) -> AddMessageReply:
         """Accepts a message, or answers as it was answered before."""
@@ -284,12 +283,11 @@ class Acceptance:
         planned = agent.planned_run()
         if hold:
             return planned, False
-        run = planned or self._promised or new_run(agent.core)
+        run = planned or agent.promised or new_run(agent.core)
         if agent.current_run_id:
-            self._promised = run
+            agent.promised = run
             return run, False
         agent.claim_run(run)
-        self._promised = None
         return run, True
 
     def _changes(

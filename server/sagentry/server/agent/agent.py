@@ -73,6 +73,9 @@ _STATUS_OF_END = {
     RunEnd.ERROR: AgentStatus.ERROR,
 }
 
+SHOWN_RUNS = 16
+"""Runs in a snapshot."""
+
 FAULT = RunError("INTERNAL", "Something went wrong in the server. The cause is in its log.")
 
 
@@ -96,6 +99,8 @@ class Agent:
         self._current = ""
         self._cancelled = ""
         self._running: asyncio.Future[None] | None = None
+        self.promised: Run | None = None
+        """A run that was promised to a message whose record is on its way to the disk."""
         self._phase = RunPhase.ENDED
         self._run_ended: dict[str, asyncio.Event] = {}
         self._stopping = asyncio.Event()
@@ -202,6 +207,8 @@ class Agent:
 
     def claim_run(self, run: Run) -> None:
         """Makes the run the one under way, before anything of it is recorded."""
+        if self.promised is not None and self.promised.run_id == run.run_id:
+            self.promised = None
         self._current = run.run_id
         self._phase = RunPhase.MODEL
         self._run_ended.setdefault(run.run_id, asyncio.Event())
@@ -428,7 +435,7 @@ class Agent:
             ),
             calls=batch.in_flight() if batch is not None else (),
             held_messages=tuple(self.core.state.held),
-            runs=tuple(reversed(self.core.state.runs.values())),
+            runs=tuple(reversed(self.core.state.runs.values()))[:SHOWN_RUNS],
             last_position=self.counters.last_position,
             last_change=self.counters.last_change,
         )

@@ -75,6 +75,8 @@ class Ledger:
         changes: Sequence[Change],
         writes: Sequence[WriteRequest] = (),
         then: Callable[[], None] | None = None,
+        *,
+        is_bump: bool = False,
     ) -> asyncio.Future[None]:
         """Records changes and writes as one: after a crash all of them are there or none.
 
@@ -85,7 +87,7 @@ class Ledger:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         records: list[JournalRecord] = []
         patch: Patch | None = None
-        if changes:
+        if changes or is_bump:
             patch = Patch(self._next_revision, tuple(changes))
             self._next_revision += 1
             records.append(self._record(PATCH, codec.to_json(patch, Patch), patch.revision))
@@ -107,6 +109,10 @@ class Ledger:
 
         self._journal.append(self._conversation, self._agent_id, records, on_durable=on_durable)
         return done
+
+    async def bump(self) -> None:
+        """Raises the revision without a change, for a write that must be newer than the last one."""
+        await self.record([], is_bump=True)
 
     def post(self, changes: Sequence[Change]) -> None:
         """Records changes without waiting. What keeps them off the disk, the next record will meet."""

@@ -44,6 +44,7 @@ from sagentry.server.errors import (
     InvalidStateError,
     LimitExceededError,
     NotFoundError,
+    PluginError,
     SagentryError,
     UnavailableError,
 )
@@ -348,11 +349,15 @@ class AgentRegistry:
 
     async def get_run(self, command: GetRun) -> RunReply:
         """Reads a run; waits for its end at most `wait`."""
-        live = self._live.get(AgentKey(command.scope.key, command.agent_id))
+        key = AgentKey(command.scope.key, command.agent_id)
+        live = self._live.get(key)
         if live is None:
             state, _ = await self._stored(command.scope, command.agent_id)
             run = _known(state, command)
-            return RunReply(run, RunPhase.ENDED, state.message(run.final_message_id))
+            if run.end is not None:
+                return RunReply(run, RunPhase.ENDED, state.message(run.final_message_id))
+            # Left open by a crash, or promised: the agent, once awake, ends it or begins it.
+            live = await self._find(key, command.scope, None)
         state = live.agent.core.state
         run = _known(state, command)
         if run.end is None or live.agent.current_run_id == run.run_id:
@@ -395,6 +400,9 @@ class AgentRegistry:
                 resting = Snapshot(await self.get_agent(command.scope, command.agent_id))
             except NotFoundError:
                 resting = absent_snapshot(command.agent_id)
+            except (PluginError, UnavailableError):
+                # The reader need not wait for the store: what it says of a sleeper is not known yet.
+                logger.info("a sleeping agent is shown as absent: its store cannot be asked")
         return self._services.streams.subscribe(key, command, resting)
 
     async def _stored(self, scope: Scope, agent_id: str) -> tuple[AgentState, int]:

@@ -17,7 +17,7 @@ from sagentry.server.domain import codec
 from sagentry.server.domain.ids import new_id
 from sagentry.server.domain.runs import Lifecycle
 from sagentry.server.domain.state import SCHEMA_VERSION, AgentState, Patch, merge_patches
-from sagentry.server.errors import PluginError, StaleEpochError
+from sagentry.server.errors import LimitExceededError, PluginError, StaleEpochError
 from sagentry.server.ports import Clock, PluginCall, StateStore, StateStoreCapabilities
 
 logger = logging.getLogger(__name__)
@@ -122,6 +122,10 @@ class StateSaver:
                 await self._clock.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
                 continue
+            except LimitExceededError:
+                # The journal is full: nothing new can be saved before it is drained.
+                await self._clock.sleep(LONGEST_PAUSE)
+                continue
             pause = FIRST_PAUSE
             self._recover()
             self._wanted.popleft()
@@ -130,6 +134,9 @@ class StateSaver:
                 self._idle.set()
 
     async def _save(self, lifecycle: Lifecycle, *, release: bool) -> None:
+        if self._state.revision <= self._stored_revision:
+            # A store may take a write under a number that it has for a repetition, or refuse it.
+            await self._ledger.bump()
         revision = self._state.revision
         patch_json = None if release else self._patch_json()
         call = self._call(new_id("save"))

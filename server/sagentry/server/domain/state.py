@@ -27,8 +27,8 @@ SCHEMA_VERSION = 1
 REMEMBERED_ANSWERS = 256
 """Answers to repeated calls are kept for this many calls of a conversation."""
 
-REMEMBERED_RUNS = 16
-"""Runs that GetRun and snapshots know of."""
+REMEMBERED_RUNS = 64
+"""Runs that GetRun knows of; runs that have not ended are never forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,8 +312,11 @@ def _answer_recorded(state: AgentState, change: AnswerRecorded) -> None:
 
 def _run_recorded(state: AgentState, change: RunRecorded) -> None:
     state.runs[change.run.run_id] = change.run
-    while len(state.runs) > REMEMBERED_RUNS:
-        del state.runs[next(iter(state.runs))]
+    over = len(state.runs) - REMEMBERED_RUNS
+    if over > 0:
+        ended = [run_id for run_id, run in state.runs.items() if run.end is not None]
+        for run_id in ended[:over]:
+            del state.runs[run_id]
 
 
 def _status_set(state: AgentState, change: StatusSet) -> None:
