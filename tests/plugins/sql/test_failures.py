@@ -190,6 +190,10 @@ async def test_a_state_mended_by_hand_loads_without_its_checksum(tmp_path: Path)
     [
         "UPDATE display_messages SET content = '{\"text\":'",
         "UPDATE display_messages SET content = '{\"no_such_arm\":{}}'",
+        'UPDATE display_messages SET content = \'{"text":{"no_such_field":1}}\'',
+        'UPDATE display_messages SET content = \'{"text":{"text":1}}\'',
+        'UPDATE display_messages SET content = \'{"text":{"text":"\\ud800"}}\'',
+        "UPDATE display_messages SET content = '[]'",
         "UPDATE display_messages SET type = 'nobody'",
         "UPDATE display_messages SET exact = X'FFFF'",
         "UPDATE display_messages SET content = CAST(X'FF00FF' AS TEXT)",
@@ -217,25 +221,26 @@ async def test_a_damaged_page_is_data_loss(tmp_path: Path) -> None:
         content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
     path.write_bytes(content)
 
-    with opened(path) as store:
-        with pytest.raises(PluginError) as refusal:
-            await listed(store)
+    with opened(path) as store, pytest.raises(PluginError) as refusal:
+        await listed(store)
 
     assert refusal.value.code is grpc.StatusCode.DATA_LOSS
 
 
 async def test_a_write_to_a_damaged_database_waits_until_it_is_mended(tmp_path: Path) -> None:
-    with opened(tmp_path / "s.db") as store, failing(store, "SQLITE_CORRUPT"):
-        with pytest.raises(OverloadedError) as refusal:
-            await store.rows.SaveMessage(save("m", text("hello")), call())
+    with (
+        opened(tmp_path / "s.db") as store,
+        failing(store, "SQLITE_CORRUPT"),
+        pytest.raises(OverloadedError) as refusal,
+    ):
+        await store.rows.SaveMessage(save("m", text("hello")), call())
 
     assert refusal.value.retry_after is not None
 
 
 async def test_a_state_that_could_not_be_loaded_again_is_refused(tmp_path: Path) -> None:
-    with opened(tmp_path / "s.db") as store:
-        with pytest.raises(QuotaExceededError) as refusal:
-            await store.states.PersistState(persist(1, "x" * state.MAX_STATE_BYTES), call())
+    with opened(tmp_path / "s.db") as store, pytest.raises(QuotaExceededError) as refusal:
+        await store.states.PersistState(persist(1, "x" * state.MAX_STATE_BYTES), call())
 
     assert refusal.value.retry_after is None
     assert refusal.value.facts["limit"] == str(state.MAX_STATE_BYTES)
@@ -271,9 +276,8 @@ async def test_an_epoch_that_was_never_claimed_here_is_kept(tmp_path: Path) -> N
 
 
 async def test_a_document_that_is_no_json_text_is_refused(tmp_path: Path) -> None:
-    with opened(tmp_path / "s.db") as store:
-        with pytest.raises(PluginError) as refusal:
-            await store.states.PersistState(persist(1, '{"a":"\0"}'), call())
+    with opened(tmp_path / "s.db") as store, pytest.raises(PluginError) as refusal:
+        await store.states.PersistState(persist(1, '{"a":"\0"}'), call())
 
     assert refusal.value.violations[0][0] == "state.json"
 
