@@ -17,6 +17,7 @@ import grpc.aio
 from sagentry.server.addresses import ListenAddress
 from sagentry.server.data_folder import locked_data_folder
 from sagentry.server.lifecycle import Drain, drain_on_signals
+from sagentry.server.plugin.host import PluginHost
 from sagentry.server.ports import AgentDirectory, Authenticator, PluginDirectory
 from sagentry.server.rpc.admin_servicer import AdminServicer
 from sagentry.server.rpc.agent_servicer import AgentServicer
@@ -164,12 +165,7 @@ def host_version() -> str:
 
 
 def _plugin_host(settings: Settings, runtime_dir: Path) -> PluginRunner:
-    from sagentry.server.plugin.host import PluginHost  # type: ignore[import-untyped]  # noqa: PLC0415
-
-    host: PluginRunner = PluginHost(
-        settings.plugins, runtime_dir=runtime_dir, host_version=host_version()
-    )
-    return host
+    return PluginHost(settings.plugins, runtime_dir=runtime_dir, host_version=host_version())
 
 
 async def _start_plugins(

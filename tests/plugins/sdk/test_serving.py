@@ -1,5 +1,5 @@
 """Plugins of both kinds on real sockets."""
-# ruff: noqa: ANN401, N802  contexts are of either kind; methods are named as in the contract
+# ruff: noqa: N802  methods are named as in the contract
 
 from __future__ import annotations
 

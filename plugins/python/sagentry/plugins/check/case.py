@@ -45,7 +45,7 @@ class Case:
         level: The level from which on it runs.
         sentence: The sentence of the contract that it checks.
         body: Returns if it is so; raises CheckFailedError if not, SkippedError if it cannot tell.
-        capability: The capability that it needs, with its prefix, or empty.
+        needs: The capabilities that it needs, with their prefixes.
     """
 
     id: str
@@ -53,7 +53,7 @@ class Case:
     level: Level
     sentence: str
     body: Body
-    capability: str = ""
+    needs: tuple[str, ...] = ()
 
 
 class Cases:
@@ -80,7 +80,7 @@ class Cases:
         self,
         sentence: str,
         *,
-        capability: str = "",
+        needs: tuple[str, ...] = (),
         contract: str | None = None,
         level: Level | None = None,
     ) -> Callable[[Body], Body]:
@@ -88,7 +88,7 @@ class Cases:
 
         Args:
             sentence: The sentence of the contract that it checks.
-            capability: The capability that it needs, with its prefix, or empty.
+            needs: The capabilities that it needs, with their prefixes.
             contract: Full name of the service, if not that of the group.
             level: If not that of the group.
 
@@ -106,7 +106,7 @@ class Cases:
                 level=self._level if level is None else level,
                 sentence=sentence,
                 body=body,
-                capability=capability,
+                needs=needs,
             )
             return body
 

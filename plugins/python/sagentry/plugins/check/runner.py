@@ -73,8 +73,9 @@ async def run(
 async def _judged(case: Case, session: Session) -> Result:
     if case.contract not in (PLUGIN, *session.services):
         return Result(case, Outcome.UNDECLARED, f"the plugin does not declare {case.contract}")
-    if case.capability and case.capability not in session.capabilities:
-        return Result(case, Outcome.UNDECLARED, f"the plugin does not declare {case.capability}")
+    if missing := [name for name in case.needs if name not in session.capabilities]:
+        reason = f"the plugin does not declare {', '.join(missing)}"
+        return Result(case, Outcome.UNDECLARED, reason)
     seconds = CASE_SECONDS * session.patience
     try:
         async with asyncio.timeout(seconds):

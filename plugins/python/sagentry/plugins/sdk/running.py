@@ -144,13 +144,15 @@ async def _serve_in_loop(assembly: Assembly) -> None:
 
     with reserved(assembly.endpoint):
         server = LoopServer(assembly)
-        _log_start(assembly, await server.start())
         for number in _SIGNALS:
             loop.add_signal_handler(number, on_signal)
         try:
-            await stop.wait()
+            _log_start(assembly, await server.start())
+            try:
+                await stop.wait()
+            finally:
+                await server.stop(hurry)
         finally:
-            await server.stop(hurry)
             for number in _SIGNALS:
                 loop.remove_signal_handler(number)
     logger.info("ended")

@@ -93,9 +93,10 @@ class LoopServer:
         """
         await self._health.enter_graceful_shutdown()
         budget = self._assembly.stop_budget.total_seconds()
-        self._assembly.in_flight.call_when_idle(hurry.set)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._server.stop(budget))
+            await asyncio.sleep(0)  # it refuses new calls from now on
+            self._assembly.in_flight.call_when_idle(hurry.set)
             try:
                 async with asyncio.timeout(budget):
                     await hurry.wait()

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 
-from sagentry.api.plugin.v1 import message_preprocessor_pb2 as preprocessor_pb
 from sagentry.plugins.check.answer import CheckFailedError
 from sagentry.plugins.check.case import Cases, Level
 from sagentry.plugins.check.declared import ARMS, ENUMS, PLUGIN_ENUM, numbers_of
@@ -162,9 +161,7 @@ async def state_view_is_single(session: Session) -> None:
 @cases.case(
     "How many messages STATE_VIEW_LAST_MESSAGES asks for, 1 to 1000.",
     contract=MESSAGE_PREPROCESSOR,
-    capability=preprocessor_pb.MessagePreprocessorCapability.Name(
-        preprocessor_pb.MESSAGE_PREPROCESSOR_CAPABILITY_STATE_VIEW_LAST_MESSAGES
-    ),
+    needs=("MESSAGE_PREPROCESSOR_CAPABILITY_STATE_VIEW_LAST_MESSAGES",),
 )
 async def last_messages_are_in_range(session: Session) -> None:
     for contract in session.info.contracts:

@@ -222,7 +222,7 @@ def _report(session: Session) -> plugin_pb2.ReportAttachmentRequest:
 
 @cases.case(
     "ReportAttachment tells the plugin what came of the attachment. Safe to repeat.",
-    capability=REPORT_ATTACHMENT.capability,
+    needs=(REPORT_ATTACHMENT.capability,),
 )
 async def report_is_taken(session: Session) -> None:
     request = _report(session)
@@ -234,7 +234,7 @@ async def report_is_taken(session: Session) -> None:
 
 @cases.case(
     "The host calls ReportAttachment also when it refuses the plugin, with each problem in words.",
-    capability=REPORT_ATTACHMENT.capability,
+    needs=(REPORT_ATTACHMENT.capability,),
 )
 async def refusal_is_taken(session: Session) -> None:
     request = _report(session)
@@ -248,7 +248,7 @@ async def refusal_is_taken(session: Session) -> None:
 
 @cases.case(
     "Enum values that a plugin does not know may appear.",
-    capability=REPORT_ATTACHMENT.capability,
+    needs=(REPORT_ATTACHMENT.capability,),
 )
 async def unknown_outcome_of_attachment_is_tolerated(session: Session) -> None:
     request = _report(session)
@@ -263,7 +263,7 @@ async def unknown_outcome_of_attachment_is_tolerated(session: Session) -> None:
 
 @cases.case(
     "ReportAttachment without request_id: INVALID_ARGUMENT / FIELD_INVALID.",
-    capability=REPORT_ATTACHMENT.capability,
+    needs=(REPORT_ATTACHMENT.capability,),
 )
 async def report_needs_a_request_id(session: Session) -> None:
     request = _report(session)
