@@ -46,7 +46,7 @@ def test_migrations_make_the_tables_that_the_code_uses(tmp_path: Path) -> None:
 
 def test_all_revisions_are_known_oldest_first() -> None:
     config = Config()
-    config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(Path(migrate.__file__).parent / "_migrations"))
     revisions = [each.revision for each in ScriptDirectory.from_config(config).walk_revisions()]
 
     assert tuple(reversed(revisions)) == migrate.REVISIONS
@@ -120,7 +120,7 @@ def test_a_migration_that_fails_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = tmp_path / "migrations"
-    shutil.copytree(Path(migrate.__file__).parent / "migrations", copy)
+    shutil.copytree(Path(migrate.__file__).parent / "_migrations", copy)
     (copy / "versions" / "0002_breaks.py").write_text(
         "revision = '0002'\ndown_revision = '0001'\n\n\ndef upgrade():\n    raise ArithmeticError\n"
     )
