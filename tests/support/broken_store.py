@@ -228,7 +228,7 @@ class BrokenChannel:
         return call
 
     async def _send(self, method: Method[Any, Any], request: Message, timeout: float) -> Any:
-        send = self._channel.unary_unary(
+        send: Callable[..., Awaitable[Any]] = self._channel.unary_unary(
             method.path, response_deserializer=method.response.FromString
         )
         return await send(request.SerializeToString(), timeout=timeout)

@@ -46,7 +46,7 @@ def test_migrations_make_the_tables_that_the_code_uses(tmp_path: Path) -> None:
 
 def test_all_revisions_are_known_oldest_first() -> None:
     config = Config()
-    config.set_main_option("script_location", str(Path(migrate.__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(Path(migrate.__file__).parent / "_migrations"))
     revisions = [each.revision for each in ScriptDirectory.from_config(config).walk_revisions()]
 
     assert tuple(reversed(revisions)) == migrate.REVISIONS
@@ -120,14 +120,14 @@ def test_a_migration_that_fails_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = tmp_path / "migrations"
-    shutil.copytree(Path(migrate.__file__).parent / "migrations", copy)
+    shutil.copytree(Path(migrate.__file__).parent / "_migrations", copy)
     (copy / "versions" / "0002_breaks.py").write_text(
-        "revision = '0002'\ndown_revision = '0001'\n\n\ndef upgrade():\n    raise ValueError\n"
+        "revision = '0002'\ndown_revision = '0001'\n\n\ndef upgrade():\n    raise ArithmeticError\n"
     )
     monkeypatch.setattr(migrate, "_FOLDER", copy)
     path = tmp_path / "s.db"
 
-    with pytest.raises(ValueError, match="^$"):
+    with pytest.raises(ArithmeticError):
         open_database(str(path))
 
     with closing(sqlite3.connect(path)) as connection:
@@ -157,15 +157,18 @@ def test_what_cannot_be_a_database_is_said_in_one_line(
     assert "secret" not in text
 
 
-# Root may write everywhere, so the process gives its rights up once it has loaded its code.
+# Root may write everywhere, so the process gives its rights up meanwhile, once it has loaded its code.
 UNPRIVILEGED = """
-import os, sys
+import os
 from sagentry.plugins.sql.command import main
-if os.getuid() == 0:
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
-main(prog_name="sagentry-sql")
+is_root = os.getuid() == 0
+if is_root:
+    os.setresuid(65534, 65534, 0)
+try:
+    main(prog_name="sagentry-sql")
+finally:
+    if is_root:
+        os.setresuid(0, 0, 0)
 """
 
 
@@ -182,3 +185,17 @@ def test_a_folder_that_cannot_be_written_is_said_in_one_line() -> None:
 
     assert ended.returncode == 1
     assert ended.stderr.splitlines() == [f"Error: {folder}: the directory cannot be written to"]
+
+
+def test_an_endpoint_that_is_none_is_said_in_one_line(tmp_path: Path) -> None:
+    database = tmp_path / "s.db"
+    ended = subprocess.run(
+        [sys.executable, "-m", "sagentry.plugins.sql", "--database", database, "--endpoint", "x"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].startswith("Error: endpoint 'x'")

@@ -190,6 +190,10 @@ async def test_a_state_mended_by_hand_loads_without_its_checksum(tmp_path: Path)
     [
         "UPDATE display_messages SET content = '{\"text\":'",
         "UPDATE display_messages SET content = '{\"no_such_arm\":{}}'",
+        'UPDATE display_messages SET content = \'{"text":{"no_such_field":1}}\'',
+        'UPDATE display_messages SET content = \'{"text":{"text":1}}\'',
+        'UPDATE display_messages SET content = \'{"text":{"text":"\\ud800"}}\'',
+        "UPDATE display_messages SET content = '[]'",
         "UPDATE display_messages SET type = 'nobody'",
         "UPDATE display_messages SET exact = X'FFFF'",
         "UPDATE display_messages SET content = CAST(X'FF00FF' AS TEXT)",
@@ -224,9 +228,12 @@ async def test_a_damaged_page_is_data_loss(tmp_path: Path) -> None:
 
 
 async def test_a_write_to_a_damaged_database_waits_until_it_is_mended(tmp_path: Path) -> None:
-    with opened(tmp_path / "s.db") as store, failing(store, "SQLITE_CORRUPT"):
-        with pytest.raises(OverloadedError) as refusal:
-            await store.rows.SaveMessage(save("m", text("hello")), call())
+    with (
+        opened(tmp_path / "s.db") as store,
+        failing(store, "SQLITE_CORRUPT"),
+        pytest.raises(OverloadedError) as refusal,
+    ):
+        await store.rows.SaveMessage(save("m", text("hello")), call())
 
     assert refusal.value.retry_after is not None
 

@@ -1,19 +1,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from google.protobuf import json_format
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
 from sagentry.api.plugin.v1 import agent_persistence_pb2 as agent_pb
 from sagentry.api.plugin.v1 import display_message_persistence_pb2 as display_pb
-from sagentry.api.type.v1 import display_pb2, document_pb2
+from sagentry.api.type.v1 import display_pb2, document_pb2, message_pb2
+from sagentry.plugins.sql.content import encoded
 from tests.support.stored import append, call, listed, opened, persist, save, text
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +35,7 @@ def custom(data: bytes) -> display_pb2.DisplayContent:
 
 
 def tool_call(arguments: str) -> display_pb2.DisplayContent:
-    content = display_pb2.DisplayContent(stop_reason=4)
+    content = display_pb2.DisplayContent(stop_reason=message_pb2.MESSAGE_STATUS_CONTENT_FILTERED)
     content.tool_call.call_id, content.tool_call.name = "call-1", "search"
     content.tool_call.arguments_json = arguments
     content.stop_details.media_type, content.stop_details.json = "application/json", "{ }"
@@ -43,13 +46,17 @@ CONTENTS = [
     text("plain"),
     text(""),
     text("👩‍💻🏳️‍🌈 emoji"),
-    text("שלום عالم ‮right to left‬"),
+    text("שלום عالم \u202eright to left\u202c"),
     text("e\u0301 \u1ab0 combining, n\u0303 not joined"),
     text("NUL \0 and \x7f and \ud7ff\ue000\uffff\U0010ffff"),
     text("x" * 1024 * 1024),
     tool_call(ARGUMENTS),
     tool_call("not JSON: {\0"),
+    display_pb2.DisplayContent(
+        tool_result=display_pb2.ToolResultContent(call_id="c", text="t\0", is_error=True)
+    ),
     custom(bytes(range(256))),
+    display_pb2.DisplayContent(),
     display_pb2.DisplayContent.FromString(UNKNOWN),
     display_pb2.DisplayContent.FromString(text("known").SerializeToString() + UNKNOWN),
     display_pb2.DisplayContent(
@@ -58,6 +65,14 @@ CONTENTS = [
         )
     ),
 ]
+
+
+@pytest.mark.parametrize("content", CONTENTS, ids=range(len(CONTENTS)))
+def test_content_is_written_as_protobuf_json(content: display_pb2.DisplayContent) -> None:
+    columns = encoded(display_pb2.DisplayMessage(content=content))
+
+    wanted = json_format.MessageToDict(content, preserving_proto_field_name=True)
+    assert json.loads(str(columns["content"])) == wanted
 
 
 @pytest.mark.parametrize("content", CONTENTS, ids=range(len(CONTENTS)))

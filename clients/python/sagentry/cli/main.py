@@ -11,6 +11,7 @@ from importlib.util import find_spec
 EXIT_EXTRA_MISSING = 2
 
 EXTRAS = {
+    "alembic": "server",
     "click": "cli",
     "langchain_core": "server",
     "pydantic": "server",

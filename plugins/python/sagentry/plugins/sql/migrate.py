@@ -12,7 +12,8 @@ logger = logging.getLogger(__name__)
 REVISIONS = ("0001",)
 """All revisions, oldest first: what this version knows. A test compares them with the files."""
 
-_FOLDER = Path(__file__).parent / "migrations"
+# Private: scripts that Alembic runs, not modules that anybody imports.
+_FOLDER = Path(__file__).parent / "_migrations"
 
 
 class NewerSchemaError(Exception):

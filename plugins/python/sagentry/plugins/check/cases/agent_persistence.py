@@ -218,7 +218,7 @@ async def unreleased_state_is_not_released(session: Session) -> None:
     answer.expect(not answer.ok().found.released, "released false")
 
 
-@cases.case("previous_owner: the owner before this claim.", capability=FENCING)
+@cases.case("previous_owner: the owner before this claim.", needs=(FENCING,))
 async def previous_owner_is_reported(session: Session) -> None:
     owned = OwnedState.new(session)
     (await owned.claim("server-a")).ok()
@@ -226,27 +226,27 @@ async def previous_owner_is_reported(session: Session) -> None:
     answer.expect(previous_owner_of(answer.ok()) == "server-a", "previous_owner server-a")
 
 
-@cases.case("previous_owner: empty if there never was one.", capability=FENCING)
+@cases.case("previous_owner: empty if there never was one.", needs=(FENCING,))
 async def first_claim_has_no_previous_owner(session: Session) -> None:
     answer = await OwnedState.new(session).claim("server-a")
     answer.expect(previous_owner_of(answer.ok()) == "", "an empty previous_owner")
 
 
-@cases.case("It claims also where no state is stored.", capability=FENCING)
+@cases.case("It claims also where no state is stored.", needs=(FENCING,))
 async def absent_state_can_be_claimed(session: Session) -> None:
     answer = await OwnedState.new(session).claim()
     answer.expect(answer.ok().WhichOneof("outcome") == "absent", "the outcome absent")
     answer.expect(epoch_of(answer.ok()) >= 1, "an owner_epoch from 1")
 
 
-@cases.case("A claim raises the owner_epoch by one.", capability=FENCING)
+@cases.case("A claim raises the owner_epoch by one.", needs=(FENCING,))
 async def claim_raises_the_epoch(session: Session) -> None:
     owned = await OwnedState.claimed(session)
     answer = await owned.claim()
     answer.expect(epoch_of(answer.ok()) == owned.epoch + 1, f"owner_epoch {owned.epoch + 1}")
 
 
-@cases.case("Without a claim LoadState changes nothing.", capability=FENCING)
+@cases.case("Without a claim LoadState changes nothing.", needs=(FENCING,))
 async def reading_claims_nothing(session: Session) -> None:
     owned = await OwnedState.claimed(session)
     for _ in range(2):
@@ -256,7 +256,7 @@ async def reading_claims_nothing(session: Session) -> None:
 
 @cases.case(
     "AppendState adds a patch: patches by ascending revision, verbatim.",
-    capability=APPEND_STATE.capability,
+    needs=(APPEND_STATE.capability,),
 )
 async def patches_are_kept_in_order(session: Session) -> None:
     owned = await OwnedState.claimed(session)
@@ -271,7 +271,7 @@ async def patches_are_kept_in_order(session: Session) -> None:
     answer.expect(got == patches, f"patches {patches}", str(got))
 
 
-@cases.case("A full PersistState replaces base and patches.", capability=APPEND_STATE.capability)
+@cases.case("A full PersistState replaces base and patches.", needs=(APPEND_STATE.capability,))
 async def full_state_replaces_patches(session: Session) -> None:
     owned = await OwnedState.claimed(session)
     (await owned.persist(1)).ok()
@@ -284,7 +284,7 @@ async def full_state_replaces_patches(session: Session) -> None:
 
 @cases.case(
     "AppendState: `needs_full` when nothing is stored; current_revision 0 for none.",
-    capability=APPEND_STATE.capability,
+    needs=(APPEND_STATE.capability,),
 )
 async def patch_of_nothing_needs_full(session: Session) -> None:
     owned = await OwnedState.claimed(session)
@@ -295,7 +295,7 @@ async def patch_of_nothing_needs_full(session: Session) -> None:
 
 @cases.case(
     "`needs_full` when `expected_revision` is not the stored revision.",
-    capability=APPEND_STATE.capability,
+    needs=(APPEND_STATE.capability,),
 )
 async def patch_of_other_revision_needs_full(session: Session) -> None:
     owned = await OwnedState.claimed(session)
@@ -309,7 +309,7 @@ async def patch_of_other_revision_needs_full(session: Session) -> None:
 
 @cases.case(
     "AppendStateRequest.revision: higher than `expected_revision`.",
-    capability=APPEND_STATE.capability,
+    needs=(APPEND_STATE.capability,),
 )
 async def patch_must_raise_the_revision(session: Session) -> None:
     owned = await OwnedState.claimed(session)
@@ -318,7 +318,7 @@ async def patch_must_raise_the_revision(session: Session) -> None:
     answer.refused(grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID")
 
 
-@cases.case("AppendStateRequest.patch: required.", capability=APPEND_STATE.capability)
+@cases.case("AppendStateRequest.patch: required.", needs=(APPEND_STATE.capability,))
 async def patch_is_required(session: Session) -> None:
     owned = await OwnedState.claimed(session)
     (await owned.persist(1)).ok()
@@ -329,7 +329,7 @@ async def patch_is_required(session: Session) -> None:
 
 @cases.case(
     "StateFound.interrupted: the stored flag of SetInterrupted.",
-    capability=SET_INTERRUPTED.capability,
+    needs=(SET_INTERRUPTED.capability,),
 )
 async def flag_is_kept(session: Session) -> None:
     owned = await OwnedState.claimed(session)
@@ -346,7 +346,7 @@ async def flag_is_kept(session: Session) -> None:
 
 
 @cases.case(
-    "StateFound.interrupted: unset when it was never set.", capability=SET_INTERRUPTED.capability
+    "StateFound.interrupted: unset when it was never set.", needs=(SET_INTERRUPTED.capability,)
 )
 async def flag_is_unset_at_first(session: Session) -> None:
     owned = await OwnedState.claimed(session)
@@ -356,7 +356,7 @@ async def flag_is_unset_at_first(session: Session) -> None:
     answer.expect(not found.HasField("interrupted"), "interrupted unset", str(found))
 
 
-@cases.case("The flag may be set where no state is stored.", capability=SET_INTERRUPTED.capability)
+@cases.case("The flag may be set where no state is stored.", needs=(SET_INTERRUPTED.capability,))
 async def flag_needs_no_state(session: Session) -> None:
     owned = await OwnedState.claimed(session)
     answer = await owned.set_interrupted(1, interrupted=True)
@@ -366,7 +366,7 @@ async def flag_needs_no_state(session: Session) -> None:
 
 
 @cases.case(
-    "SetInterruptedRequest.revision: required, from 1.", capability=SET_INTERRUPTED.capability
+    "SetInterruptedRequest.revision: required, from 1.", needs=(SET_INTERRUPTED.capability,)
 )
 async def flag_needs_a_revision(session: Session) -> None:
     owned = await OwnedState.claimed(session)

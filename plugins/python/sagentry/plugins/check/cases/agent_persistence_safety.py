@@ -10,7 +10,6 @@ import grpc
 
 from sagentry.api.plugin.v1 import agent_persistence_pb2 as pb
 from sagentry.api.type.v1 import scope_pb2
-from sagentry.plugins.check.answer import SkippedError
 from sagentry.plugins.check.case import Cases, Level
 from sagentry.plugins.check.cases.agent_persistence import FENCING
 from sagentry.plugins.check.methods import (
@@ -65,7 +64,7 @@ async def conflict_names_the_revision(session: Session) -> None:
 
 
 @cases.case(
-    "A claim repeated with the same request_id answers the same epoch again.", capability=FENCING
+    "A claim repeated with the same request_id answers the same epoch again.", needs=(FENCING,)
 )
 async def repeated_claim_has_one_epoch(session: Session) -> None:
     owned = OwnedState.new(session)
@@ -77,7 +76,7 @@ async def repeated_claim_has_one_epoch(session: Session) -> None:
 
 
 @cases.case(
-    "A claim repeated with the same request_id tells again what was before it.", capability=FENCING
+    "A claim repeated with the same request_id tells again what was before it.", needs=(FENCING,)
 )
 async def repeated_claim_has_one_answer(session: Session) -> None:
     owned = await OwnedState.new(session).claimed_again("server-a")
@@ -94,7 +93,7 @@ async def repeated_claim_has_one_answer(session: Session) -> None:
 
 @cases.case(
     "AppendState: a patch whose revision is stored already is answered `saved`.",
-    capability=APPEND_STATE.capability,
+    needs=(APPEND_STATE.capability,),
 )
 async def repeated_patch_is_saved_once(session: Session) -> None:
     owned = await OwnedState.claimed(session)
@@ -108,7 +107,7 @@ async def repeated_patch_is_saved_once(session: Session) -> None:
 
 @cases.case(
     "AppendState: ABORTED / REVISION_CONFLICT: `revision` is below the stored one.",
-    capability=APPEND_STATE.capability,
+    needs=(APPEND_STATE.capability,),
 )
 async def lower_patch_is_refused(session: Session) -> None:
     owned = await OwnedState.claimed(session)
@@ -119,7 +118,7 @@ async def lower_patch_is_refused(session: Session) -> None:
 
 @cases.case(
     "SetInterrupted: a lower (owner_epoch, revision) answers `applied`, changes nothing.",
-    capability=SET_INTERRUPTED.capability,
+    needs=(SET_INTERRUPTED.capability,),
 )
 async def lower_flag_changes_nothing(session: Session) -> None:
     owned = await OwnedState.claimed(session)
@@ -132,7 +131,7 @@ async def lower_flag_changes_nothing(session: Session) -> None:
 
 @cases.case(
     "SetInterrupted is ordered by (owner_epoch, revision): a higher epoch begins anew.",
-    capability=SET_INTERRUPTED.capability,
+    needs=(SET_INTERRUPTED.capability,),
 )
 async def flag_of_a_later_epoch_counts(session: Session) -> None:
     owned = await OwnedState.claimed(session)
@@ -146,7 +145,7 @@ async def flag_of_a_later_epoch_counts(session: Session) -> None:
 
 @cases.case(
     "FAILED_PRECONDITION / STALE_EPOCH: `owner_epoch` is below the stored one.",
-    capability=FENCING,
+    needs=(FENCING,),
     level=Level.CONCURRENCY,
 )
 async def stale_state_is_refused(session: Session) -> None:
@@ -162,9 +161,7 @@ async def stale_state_is_refused(session: Session) -> None:
     answer.expect(found.base.json == '{"of":"owner"}', "the owner's state", str(found))
 
 
-@cases.case(
-    "STALE_EPOCH: metadata has `current_epoch`.", capability=FENCING, level=Level.CONCURRENCY
-)
+@cases.case("STALE_EPOCH: metadata has `current_epoch`.", needs=(FENCING,), level=Level.CONCURRENCY)
 async def stale_epoch_names_the_current(session: Session) -> None:
     zombie = await OwnedState.claimed(session)
     owner = await zombie.claimed_again("new-owner")
@@ -175,7 +172,7 @@ async def stale_epoch_names_the_current(session: Session) -> None:
 
 @cases.case(
     "A write is checked in this order: epoch, then revision.",
-    capability=FENCING,
+    needs=(FENCING,),
     level=Level.CONCURRENCY,
 )
 async def epoch_is_checked_first(session: Session) -> None:
@@ -188,7 +185,7 @@ async def epoch_is_checked_first(session: Session) -> None:
 
 @cases.case(
     "A repeated write of an earlier owner is refused: the epoch is checked first.",
-    capability=FENCING,
+    needs=(FENCING,),
     level=Level.CONCURRENCY,
 )
 async def repeated_stale_state_is_refused(session: Session) -> None:
@@ -199,21 +196,15 @@ async def repeated_stale_state_is_refused(session: Session) -> None:
     answer.refused(grpc.StatusCode.FAILED_PRECONDITION, "STALE_EPOCH")
 
 
-def _needs_fencing(session: Session) -> None:
-    if FENCING not in session.capabilities:
-        raise SkippedError("the plugin does not declare fencing: there is no stale epoch")
-
-
 @cases.case(
     "AppendState: FAILED_PRECONDITION / STALE_EPOCH below the stored epoch.",
-    capability=APPEND_STATE.capability,
+    needs=(APPEND_STATE.capability, FENCING),
     level=Level.CONCURRENCY,
 )
 async def stale_patch_is_refused(session: Session) -> None:
     zombie = await OwnedState.claimed(session)
     (await zombie.persist(1)).ok()
     owner = await zombie.claimed_again("new-owner")
-    _needs_fencing(session)
     answer = await zombie.append(2)
     answer.refused(grpc.StatusCode.FAILED_PRECONDITION, "STALE_EPOCH")
     found = await owner.found()
@@ -222,20 +213,19 @@ async def stale_patch_is_refused(session: Session) -> None:
 
 @cases.case(
     "SetInterrupted: FAILED_PRECONDITION / STALE_EPOCH below the stored epoch.",
-    capability=SET_INTERRUPTED.capability,
+    needs=(SET_INTERRUPTED.capability, FENCING),
     level=Level.CONCURRENCY,
 )
 async def stale_flag_is_refused(session: Session) -> None:
     zombie = await OwnedState.claimed(session)
     await zombie.claimed_again("new-owner")
-    _needs_fencing(session)
     answer = await zombie.set_interrupted(9, interrupted=True)
     answer.refused(grpc.StatusCode.FAILED_PRECONDITION, "STALE_EPOCH")
 
 
 @cases.case(
     "A claim raises the epoch in one transaction: two never get the same.",
-    capability=FENCING,
+    needs=(FENCING,),
     level=Level.CONCURRENCY,
 )
 async def concurrent_claims_have_their_own_epochs(session: Session) -> None:

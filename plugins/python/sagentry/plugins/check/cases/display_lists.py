@@ -70,7 +70,7 @@ async def _five(session: Session) -> tuple[OwnedTranscript, list[display_pb2.Dis
     return owned, rows
 
 
-@cases.case("LIST_ORDER_POSITION_ASCENDING: by position, first row first.", capability=_LIST)
+@cases.case("LIST_ORDER_POSITION_ASCENDING: by position, first row first.", needs=(_LIST,))
 async def list_is_by_position(session: Session) -> None:
     owned, rows = await _five(session)
     answer = await owned.page(_ASCENDING)
@@ -78,7 +78,7 @@ async def list_is_by_position(session: Session) -> None:
     answer.expect(await _positions(answer) == wanted, f"positions {wanted}")
 
 
-@cases.case("LIST_ORDER_POSITION_DESCENDING: by position, last row first.", capability=_LIST)
+@cases.case("LIST_ORDER_POSITION_DESCENDING: by position, last row first.", needs=(_LIST,))
 async def list_is_by_position_backwards(session: Session) -> None:
     owned, rows = await _five(session)
     answer = await owned.page(_DESCENDING)
@@ -86,7 +86,7 @@ async def list_is_by_position_backwards(session: Session) -> None:
     answer.expect(await _positions(answer) == wanted, f"positions {wanted}")
 
 
-@cases.case("LIST_ORDER_CHANGE_ASCENDING: by change, oldest change first.", capability=_LIST)
+@cases.case("LIST_ORDER_CHANGE_ASCENDING: by change, oldest change first.", needs=(_LIST,))
 async def list_is_by_change(session: Session) -> None:
     owned, rows = await _five(session)
     answer = await owned.page(_CHANGE)
@@ -96,7 +96,7 @@ async def list_is_by_change(session: Session) -> None:
 
 @cases.case(
     "What the store answers is what readers get: a list has the rows as they are now.",
-    capability=_LIST,
+    needs=(_LIST,),
 )
 async def list_has_the_rows(session: Session) -> None:
     owned, rows = await _five(session)
@@ -105,7 +105,7 @@ async def list_has_the_rows(session: Session) -> None:
     answer.expect(got == rows, "the rows as they were answered")
 
 
-@cases.case("after: rows strictly after this position, in the order's direction.", capability=_LIST)
+@cases.case("after: rows strictly after this position, in the order's direction.", needs=(_LIST,))
 async def list_begins_after_a_position(session: Session) -> None:
     owned, rows = await _five(session)
     answer = await owned.page(_ASCENDING, after=rows[2].position)
@@ -116,7 +116,7 @@ async def list_begins_after_a_position(session: Session) -> None:
     answer.expect(await _positions(answer) == wanted, f"positions {wanted}")
 
 
-@cases.case("after: rows strictly after this change: what a reader has missed.", capability=_LIST)
+@cases.case("after: rows strictly after this change: what a reader has missed.", needs=(_LIST,))
 async def list_begins_after_a_change(session: Session) -> None:
     owned, rows = await _five(session)
     answer = await owned.page(_CHANGE, after=rows[4].change)
@@ -124,9 +124,7 @@ async def list_begins_after_a_change(session: Session) -> None:
     answer.expect(await _positions(answer) == wanted, f"positions {wanted}")
 
 
-@cases.case(
-    "after: 0 begins at the first row; after the last one nothing follows.", capability=_LIST
-)
+@cases.case("after: 0 begins at the first row; after the last one nothing follows.", needs=(_LIST,))
 async def list_has_ends(session: Session) -> None:
     owned, rows = await _five(session)
     answer = await owned.page(_ASCENDING, after=0)
@@ -136,9 +134,7 @@ async def list_has_ends(session: Session) -> None:
     answer.expect(not answer.ok().page.has_more, "has_more false")
 
 
-@cases.case(
-    "page_size: most rows of the page; has_more says whether rows follow.", capability=_LIST
-)
+@cases.case("page_size: most rows of the page; has_more says whether rows follow.", needs=(_LIST,))
 async def pages_have_a_size(session: Session) -> None:
     owned, rows = await _five(session)
     wanted = [row.position for row in rows]
@@ -151,7 +147,7 @@ async def pages_have_a_size(session: Session) -> None:
         answer.expect(seen == expected, f"positions {expected}", str(seen))
 
 
-@cases.case("page_size: 0 means 100.", capability=_LIST)
+@cases.case("page_size: 0 means 100.", needs=(_LIST,))
 async def pages_have_100_rows(session: Session) -> None:
     owned = await OwnedTranscript.opened(session)
     for _ in range(6):
@@ -161,7 +157,7 @@ async def pages_have_100_rows(session: Session) -> None:
     answer.expect(count == 100 and answer.ok().page.has_more, "100 rows", f"{count} rows")  # noqa: PLR2004  the contract's
 
 
-@cases.case("ListDisplayMessages only reads: repeated, it answers the same.", capability=_LIST)
+@cases.case("ListDisplayMessages only reads: repeated, it answers the same.", needs=(_LIST,))
 async def list_only_reads(session: Session) -> None:
     owned, _ = await _five(session)
     first = await owned.page(_CHANGE)
@@ -169,7 +165,7 @@ async def list_only_reads(session: Session) -> None:
     again.expect(again.ok().page == first.ok().page, "the same page")
 
 
-@cases.case("A conversation that is not known has no rows.", capability=_LIST)
+@cases.case("A conversation that is not known has no rows.", needs=(_LIST,))
 async def unknown_conversation_has_no_rows(session: Session) -> None:
     answer = await OwnedTranscript.new(session).page()
     answer.expect(not await _positions(answer), "no rows")
@@ -177,7 +173,7 @@ async def unknown_conversation_has_no_rows(session: Session) -> None:
 
 
 @cases.case(
-    "ListDisplayMessagesRequest.order: required; page_size: 1 to 1000, or 0.", capability=_LIST
+    "ListDisplayMessagesRequest.order: required; page_size: 1 to 1000, or 0.", needs=(_LIST,)
 )
 async def list_is_checked(session: Session) -> None:
     owned = OwnedTranscript.new(session)
@@ -190,7 +186,7 @@ async def list_is_checked(session: Session) -> None:
 
 @cases.case(
     "A page ends at 1 MiB, but holds at least one row if there is one.",
-    capability=_LIST,
+    needs=(_LIST,),
     level=Level.FAULTS,
 )
 async def pages_end_at_1_mib(session: Session) -> None:
@@ -216,7 +212,7 @@ async def pages_end_at_1_mib(session: Session) -> None:
 
 @cases.case(
     "Text is kept: what SaveMessage answered is what a list has, character by character.",
-    capability=_LIST,
+    needs=(_LIST,),
 )
 async def text_survives(session: Session) -> None:
     owned = await OwnedTranscript.opened(session)
@@ -227,7 +223,7 @@ async def text_survives(session: Session) -> None:
     answer.expect(len(answer.ok().page.display_messages) == len(TEXTS), f"{len(TEXTS)} rows")
 
 
-@cases.case("Items may hold 1 MiB of text.", capability=_LIST, level=Level.FAULTS)
+@cases.case("Items may hold 1 MiB of text.", needs=(_LIST,), level=Level.FAULTS)
 async def large_text_survives(session: Session) -> None:
     owned = await OwnedTranscript.opened(session)
     (row,) = await owned.rows(text_item("é" * (512 * 1024)))
@@ -247,7 +243,7 @@ def _update(row: display_pb2.DisplayMessage) -> pb.Write:
 
 
 @cases.case(
-    "ApplyWrites: one result for each group, in order, with its request_id.", capability=_APPLY
+    "ApplyWrites: one result for each group, in order, with its request_id.", needs=(_APPLY,)
 )
 async def groups_have_their_results(session: Session) -> None:
     scope = session.scope()
@@ -264,7 +260,7 @@ async def groups_have_their_results(session: Session) -> None:
 
 @cases.case(
     "WriteOutcomes: one outcome for each write, in order, of the same arm as the write.",
-    capability=_APPLY,
+    needs=(_APPLY,),
 )
 async def writes_have_their_outcomes(session: Session) -> None:
     owned = await OwnedTranscript.opened(session)
@@ -288,7 +284,7 @@ async def writes_have_their_outcomes(session: Session) -> None:
     answer.expect(got == wanted, f"outcomes {wanted}")
 
 
-@cases.case("The writes of a group are done in order.", capability=_APPLY)
+@cases.case("The writes of a group are done in order.", needs=(_APPLY,))
 async def writes_are_in_order(session: Session) -> None:
     owned = await OwnedTranscript.opened(session)
     message_id = session.name("message")
@@ -303,7 +299,7 @@ async def writes_are_in_order(session: Session) -> None:
     answer.expect(is_executing, "the row that the first write saved, updated by the second")
 
 
-@cases.case("ApplyWritesRequest.groups: required, 1 to 256.", capability=_APPLY)
+@cases.case("ApplyWritesRequest.groups: required, 1 to 256.", needs=(_APPLY,))
 async def groups_are_counted(session: Session) -> None:
     answer = await apply(session)
     answer.refused(grpc.StatusCode.INVALID_ARGUMENT, "FIELD_INVALID")
@@ -315,7 +311,7 @@ async def groups_are_counted(session: Session) -> None:
 
 @cases.case(
     "A write that is unset, or of an unknown arm, fails the group with INVALID_ARGUMENT.",
-    capability=_APPLY,
+    needs=(_APPLY,),
 )
 async def unknown_write_fails_its_group(session: Session) -> None:
     owned = await OwnedTranscript.opened(session)
@@ -329,7 +325,7 @@ async def unknown_write_fails_its_group(session: Session) -> None:
         )
 
 
-@cases.case("A group is atomic: all its writes or none.", capability=_APPLY, level=Level.FAULTS)
+@cases.case("A group is atomic: all its writes or none.", needs=(_APPLY,), level=Level.FAULTS)
 async def groups_are_atomic(session: Session) -> None:
     owned = await OwnedTranscript.opened(session)
     message_id = session.name("message")
@@ -343,7 +339,7 @@ async def groups_are_atomic(session: Session) -> None:
 
 @cases.case(
     "Groups are independent: one that fails leaves the others alone.",
-    capability=_APPLY,
+    needs=(_APPLY,),
     level=Level.FAULTS,
 )
 async def groups_are_independent(session: Session) -> None:
@@ -362,7 +358,7 @@ async def groups_are_independent(session: Session) -> None:
 
 @cases.case(
     "Each write of ApplyWrites is idempotent as the method of its name.",
-    capability=_APPLY,
+    needs=(_APPLY,),
     level=Level.FAULTS,
 )
 async def repeated_groups_change_nothing(session: Session) -> None:

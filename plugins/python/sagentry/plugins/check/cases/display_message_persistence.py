@@ -274,7 +274,7 @@ async def result_row_has_no_status(session: Session) -> None:
 
 @cases.case(
     "ResolveToolResult replaces the content of a row that holds the place of an answer.",
-    capability=RESOLVE_TOOL_RESULT.capability,
+    needs=(RESOLVE_TOOL_RESULT.capability,),
 )
 async def result_is_resolved(session: Session) -> None:
     owned = await OwnedTranscript.opened(session)
@@ -289,7 +289,7 @@ async def result_is_resolved(session: Session) -> None:
 
 @cases.case(
     "ResolveToolResult: `no_match` for a row that is not interrupted, or unknown.",
-    capability=RESOLVE_TOOL_RESULT.capability,
+    needs=(RESOLVE_TOOL_RESULT.capability,),
 )
 async def finished_result_does_not_match(session: Session) -> None:
     owned = await OwnedTranscript.opened(session)
@@ -302,9 +302,7 @@ async def finished_result_does_not_match(session: Session) -> None:
         answer.expect(answer.ok().WhichOneof("outcome") == "no_match", "the outcome no_match")
 
 
-@cases.case(
-    "ResolveToolResultRequest.content: required.", capability=RESOLVE_TOOL_RESULT.capability
-)
+@cases.case("ResolveToolResultRequest.content: required.", needs=(RESOLVE_TOOL_RESULT.capability,))
 async def resolved_content_is_required(session: Session) -> None:
     owned = await OwnedTranscript.opened(session)
     request = pb.ResolveToolResultRequest(
@@ -316,7 +314,7 @@ async def resolved_content_is_required(session: Session) -> None:
 
 @cases.case(
     "SaveSyntheticMessage saves a row that no message stands behind.",
-    capability=SAVE_SYNTHETIC_MESSAGE.capability,
+    needs=(SAVE_SYNTHETIC_MESSAGE.capability,),
 )
 async def synthetic_message_is_saved(session: Session) -> None:
     owned = await OwnedTranscript.opened(session)
@@ -331,7 +329,7 @@ async def synthetic_message_is_saved(session: Session) -> None:
 
 @cases.case(
     "SaveSyntheticMessageRequest: message_id and item are required.",
-    capability=SAVE_SYNTHETIC_MESSAGE.capability,
+    needs=(SAVE_SYNTHETIC_MESSAGE.capability,),
 )
 async def synthetic_message_is_checked(session: Session) -> None:
     owned = await OwnedTranscript.opened(session)
@@ -346,7 +344,7 @@ async def synthetic_message_is_checked(session: Session) -> None:
 
 @cases.case(
     "ConversationOpened: position of the last row, change of the last write; 0 for none.",
-    capability=OPEN_CONVERSATION.capability,
+    needs=(OPEN_CONVERSATION.capability,),
 )
 async def open_tells_the_counters(session: Session) -> None:
     owned = OwnedTranscript.new(session).at(1)

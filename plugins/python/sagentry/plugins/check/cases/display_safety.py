@@ -10,7 +10,7 @@ import grpc
 
 from sagentry.api.plugin.v1 import display_message_persistence_pb2 as pb
 from sagentry.api.type.v1 import display_pb2, scope_pb2
-from sagentry.plugins.check.answer import Answer, SkippedError
+from sagentry.plugins.check.answer import Answer
 from sagentry.plugins.check.case import Cases, Level
 from sagentry.plugins.check.cases.display_message_persistence import expect_rows
 from sagentry.plugins.check.methods import (
@@ -81,7 +81,7 @@ async def repeated_message_has_updated_rows(session: Session) -> None:
 
 @cases.case(
     "SaveSyntheticMessage is idempotent by message_id.",
-    capability=SAVE_SYNTHETIC_MESSAGE.capability,
+    needs=(SAVE_SYNTHETIC_MESSAGE.capability,),
 )
 async def repeated_synthetic_message_is_one_row(session: Session) -> None:
     owned = await OwnedTranscript.opened(session)
@@ -91,7 +91,7 @@ async def repeated_synthetic_message_is_one_row(session: Session) -> None:
     answer.expect(answer.ok().saved.display_message == first, "the row of the first save")
 
 
-@cases.case("OpenConversation: repeated with the same epoch it answers again.", capability=_FENCING)
+@cases.case("OpenConversation: repeated with the same epoch it answers again.", needs=(_FENCING,))
 async def conversation_opens_again(session: Session) -> None:
     owned = await OwnedTranscript.opened(session)
     for _ in range(2):
@@ -172,7 +172,7 @@ async def unknown_status_changes_nothing(session: Session) -> None:
 
 @cases.case(
     "ResolveToolResult: a row that holds the same content already is not changed.",
-    capability=RESOLVE_TOOL_RESULT.capability,
+    needs=(RESOLVE_TOOL_RESULT.capability,),
 )
 async def repeated_resolution_changes_nothing(session: Session) -> None:
     owned = await OwnedTranscript.opened(session)
@@ -184,7 +184,7 @@ async def repeated_resolution_changes_nothing(session: Session) -> None:
 
 @cases.case(
     "ResolveToolResult: a row that holds another answer is `no_match`.",
-    capability=RESOLVE_TOOL_RESULT.capability,
+    needs=(RESOLVE_TOOL_RESULT.capability,),
 )
 async def second_answer_does_not_match(session: Session) -> None:
     owned = await OwnedTranscript.opened(session)
@@ -206,7 +206,7 @@ async def _taken_over(
 
 @cases.case(
     "SaveMessage: FAILED_PRECONDITION / STALE_EPOCH below the stored epoch.",
-    capability=_FENCING,
+    needs=(_FENCING,),
     level=Level.CONCURRENCY,
 )
 async def stale_message_is_refused(session: Session) -> None:
@@ -220,7 +220,7 @@ async def stale_message_is_refused(session: Session) -> None:
 
 
 @cases.case(
-    "STALE_EPOCH: metadata has `current_epoch`.", capability=_FENCING, level=Level.CONCURRENCY
+    "STALE_EPOCH: metadata has `current_epoch`.", needs=(_FENCING,), level=Level.CONCURRENCY
 )
 async def stale_epoch_names_the_current(session: Session) -> None:
     zombie, _ = await _taken_over(session)
@@ -232,7 +232,7 @@ async def stale_epoch_names_the_current(session: Session) -> None:
 
 @cases.case(
     "A repeated SaveMessage of an earlier owner is refused as well.",
-    capability=_FENCING,
+    needs=(_FENCING,),
     level=Level.CONCURRENCY,
 )
 async def repeated_stale_message_is_refused(session: Session) -> None:
@@ -243,7 +243,7 @@ async def repeated_stale_message_is_refused(session: Session) -> None:
 
 @cases.case(
     "UpdateToolStatus: FAILED_PRECONDITION / STALE_EPOCH below the stored epoch.",
-    capability=_FENCING,
+    needs=(_FENCING,),
     level=Level.CONCURRENCY,
 )
 async def stale_update_is_refused(session: Session) -> None:
@@ -254,7 +254,7 @@ async def stale_update_is_refused(session: Session) -> None:
 
 @cases.case(
     "OpenConversation: FAILED_PRECONDITION / STALE_EPOCH below the stored epoch.",
-    capability=_FENCING,
+    needs=(_FENCING,),
     level=Level.CONCURRENCY,
 )
 async def stale_opening_is_refused(session: Session) -> None:
@@ -263,18 +263,12 @@ async def stale_opening_is_refused(session: Session) -> None:
     answer.refused(grpc.StatusCode.FAILED_PRECONDITION, "STALE_EPOCH")
 
 
-def _needs_fencing(session: Session) -> None:
-    if _FENCING not in session.capabilities:
-        raise SkippedError("the plugin does not declare fencing: there is no stale epoch")
-
-
 @cases.case(
     "ResolveToolResult: FAILED_PRECONDITION / STALE_EPOCH below the stored epoch.",
-    capability=RESOLVE_TOOL_RESULT.capability,
+    needs=(RESOLVE_TOOL_RESULT.capability, _FENCING),
     level=Level.CONCURRENCY,
 )
 async def stale_resolution_is_refused(session: Session) -> None:
-    _needs_fencing(session)
     zombie, (row,) = await _taken_over(session, result_item("call-1", is_interrupt=True))
     answer = await zombie.resolve(row, "the answer")
     answer.refused(grpc.StatusCode.FAILED_PRECONDITION, "STALE_EPOCH")
@@ -282,11 +276,10 @@ async def stale_resolution_is_refused(session: Session) -> None:
 
 @cases.case(
     "SaveSyntheticMessage: FAILED_PRECONDITION / STALE_EPOCH below the stored epoch.",
-    capability=SAVE_SYNTHETIC_MESSAGE.capability,
+    needs=(SAVE_SYNTHETIC_MESSAGE.capability, _FENCING),
     level=Level.CONCURRENCY,
 )
 async def stale_synthetic_message_is_refused(session: Session) -> None:
-    _needs_fencing(session)
     zombie, _ = await _taken_over(session)
     answer = await zombie.synthetic(text_item())
     answer.refused(grpc.StatusCode.FAILED_PRECONDITION, "STALE_EPOCH")
@@ -294,11 +287,10 @@ async def stale_synthetic_message_is_refused(session: Session) -> None:
 
 @cases.case(
     "WriteGroupError: what the status of the single method would have said.",
-    capability=APPLY_WRITES.capability,
+    needs=(APPLY_WRITES.capability, _FENCING),
     level=Level.CONCURRENCY,
 )
 async def stale_group_fails_alone(session: Session) -> None:
-    _needs_fencing(session)
     zombie, _ = await _taken_over(session)
     owner = await OwnedTranscript.opened(session, zombie.scope)
     answer = await apply(
@@ -319,7 +311,7 @@ async def stale_group_fails_alone(session: Session) -> None:
 
 @cases.case(
     "The context of a group holds: a write in it has none of its own.",
-    capability=APPLY_WRITES.capability,
+    needs=(APPLY_WRITES.capability,),
     level=Level.CONCURRENCY,
 )
 async def write_cannot_leave_its_group(session: Session) -> None:
@@ -364,7 +356,7 @@ async def concurrent_rows_have_their_own_places(session: Session) -> None:
 
 @cases.case(
     "Who has seen p never later finds a new value below p (16 writers).",
-    capability=_LIST,
+    needs=(_LIST,),
     level=Level.CONCURRENCY,
 )
 async def changes_become_visible_in_order(session: Session) -> None:
