@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ async def has_rows(scope: ScopedClient, count: int) -> bool:
     return len(await rows(scope)) >= count
 
 
-STILL_THERE = {
+STILL_THERE: dict[str, Any] = {
     "when": {"last_user_text": {"regex": "still there"}},
     "repeat": True,
     "steps": [{"text": "I am."}],
@@ -53,7 +54,10 @@ STILL_THERE = {
 
 
 async def test_an_accepted_message_whose_run_had_not_begun_survives() -> None:
-    script = [STILL_THERE, {"steps": [{"text": "one"}, {"wait_for": "never"}]}]
+    script: list[dict[str, Any]] = [
+        STILL_THERE,
+        {"steps": [{"text": "one"}, {"wait_for": "never"}]},
+    ]
     async with real_server(script) as server:
         scope = await server.start()
         first = await scope.add_message("a", "first")
@@ -81,7 +85,10 @@ async def test_an_accepted_message_whose_run_had_not_begun_survives() -> None:
 
 
 async def test_a_sentence_cut_by_the_kill_is_kept_as_cut() -> None:
-    script = [STILL_THERE, {"steps": [{"text": ["half a ", "sentence"]}, {"wait_for": "never"}]}]
+    script: list[dict[str, Any]] = [
+        STILL_THERE,
+        {"steps": [{"text": ["half a ", "sentence"]}, {"wait_for": "never"}]},
+    ]
     async with real_server(script) as server:
         scope = await server.start()
         reply = await scope.add_message("a", "hello")
@@ -107,7 +114,7 @@ async def test_a_sentence_cut_by_the_kill_is_kept_as_cut() -> None:
 
 async def test_a_finished_tool_is_not_run_again_and_the_other_is_of_unknown_outcome() -> None:
     calls = [{"tool_call": {"name": "quick"}}, {"tool_call": {"name": "slow"}}]
-    script = [STILL_THERE, {"steps": calls}]
+    script: list[dict[str, Any]] = [STILL_THERE, {"steps": calls}]
     async with real_server(script, tools=("quick", "slow")) as server:
         scope = await server.start()
         reply = await scope.add_message("a", "work")
@@ -128,7 +135,7 @@ async def test_a_finished_tool_is_not_run_again_and_the_other_is_of_unknown_outc
 
 
 async def test_a_write_that_the_store_committed_and_never_answered_makes_no_second_row() -> None:
-    script = [STILL_THERE, {"steps": [{"text": "answer"}]}]
+    script: list[dict[str, Any]] = [STILL_THERE, {"steps": [{"text": "answer"}]}]
     async with real_server(script) as server:
         await hold_and_kill(server)
 
@@ -155,7 +162,7 @@ async def hold_and_kill(server: RealServer) -> None:
 
 
 async def test_a_store_killed_in_mid_run_loses_nothing_and_needs_no_restart() -> None:
-    script = [
+    script: list[dict[str, Any]] = [
         {"steps": [{"text": "before"}, {"wait_for": "go"}, {"text": " and after"}]},
         STILL_THERE,
     ]

@@ -27,7 +27,7 @@ from tests.support.real_server import (
 
 pytestmark = pytest.mark.timeout(180)
 
-ANY = {"repeat": True, "steps": [{"text": "ok"}]}
+ANY: dict[str, Any] = {"repeat": True, "steps": [{"text": "ok"}]}
 
 CONTENT = [
     "\U0001f469\u200d\U0001f4bb\U0001f3f3\ufe0f\u200d\U0001f308 emoji",
@@ -59,7 +59,7 @@ async def test_fifty_messages_at_once_are_kept_in_one_order_and_each_sender_gets
 
 @pytest.mark.parametrize("text", CONTENT, ids=["emoji", "rtl", "combining", "nul", "mebibyte"])
 async def test_text_survives_server_store_database_and_the_way_back(text: str) -> None:
-    script = [{"repeat": True, "steps": [{"text": text}]}]
+    script: list[dict[str, Any]] = [{"repeat": True, "steps": [{"text": text}]}]
     async with real_server(script) as server:
         scope = await server.start()
         reply = await scope.add_message("a", text)
@@ -105,7 +105,9 @@ async def test_arguments_and_signatures_survive_byte_for_byte() -> None:
 
 async def test_lone_surrogates_of_a_model_become_the_replacement_character() -> None:
     """Field report L2: half an emoji killed the stream."""
-    script = [{"repeat": True, "steps": [{"text": ["a \ud83d", "\ude00 b \ud83d c"]}]}]
+    script: list[dict[str, Any]] = [
+        {"repeat": True, "steps": [{"text": ["a \ud83d", "\ude00 b \ud83d c"]}]}
+    ]
     async with real_server([ANY]) as server:
         (server.folder / "script.yaml").write_text(json.dumps({"version": 1, "answers": script}))
         scope = await server.start()
@@ -172,7 +174,7 @@ async def last_steps(stream: Any) -> dict[str, str]:
 
 
 async def test_a_tool_that_ignores_its_cancel_does_not_hold_the_agent() -> None:
-    script = [{"steps": [{"tool_call": {"name": "stubborn"}}]}, ANY]
+    script: list[dict[str, Any]] = [{"steps": [{"tool_call": {"name": "stubborn"}}]}, ANY]
     async with real_server(script, tools=("stubborn",)) as server:
         scope = await server.start()
         reply = await scope.add_message("a", "work")
@@ -193,7 +195,7 @@ async def has_begun(scope: Any) -> bool:
 
 async def test_a_cancelled_sentence_is_kept_and_the_model_sees_it_in_the_next_turn() -> None:
     """Field report L40: the partial text was gone after a stop."""
-    script = [{"steps": [{"text": "half"}, {"wait_for": "never"}]}, ANY]
+    script: list[dict[str, Any]] = [{"steps": [{"text": "half"}, {"wait_for": "never"}]}, ANY]
     async with real_server(script) as server:
         scope = await server.start()
         reply = await scope.add_message("a", "work")
@@ -225,7 +227,7 @@ async def test_nothing_connects_or_resolves_anything_outside_the_machine(tmp_pat
         "LANGSMITH_ENDPOINT": "http://192.0.2.1:1",
         "SAGENTRY_TEST_REPORT": str(report),
     }
-    script = [{"steps": [{"tool_call": {"name": "quick"}}]}, ANY]
+    script: list[dict[str, Any]] = [{"steps": [{"tool_call": {"name": "quick"}}]}, ANY]
     async with real_server(script, tools=("quick",), environment=environment) as server:
         server.search_first(tmp_path)
         scope = await server.start()

@@ -231,7 +231,7 @@ class AgentServiceStub:
     """Reads a run, and waits for its end if asked.
 
     For back ends that only want the answer. `wait` of up to 60 s returns as soon as the run has ended and
-    settled; when the time is over the answer shows the run as it is. The newest 16 runs are known.
+    settled; when the time is over the answer shows the run as it is. The newest 64 runs are known.
 
     No plugin is called for a live agent. Deadline to set: `wait` and 5 s.
 
@@ -733,7 +733,7 @@ class AgentServiceAsyncStub(AgentServiceStub):
     """Reads a run, and waits for its end if asked.
 
     For back ends that only want the answer. `wait` of up to 60 s returns as soon as the run has ended and
-    settled; when the time is over the answer shows the run as it is. The newest 16 runs are known.
+    settled; when the time is over the answer shows the run as it is. The newest 64 runs are known.
 
     No plugin is called for a live agent. Deadline to set: `wait` and 5 s.
 
@@ -1274,7 +1274,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         """Reads a run, and waits for its end if asked.
 
         For back ends that only want the answer. `wait` of up to 60 s returns as soon as the run has ended and
-        settled; when the time is over the answer shows the run as it is. The newest 16 runs are known.
+        settled; when the time is over the answer shows the run as it is. The newest 64 runs are known.
 
         No plugin is called for a live agent. Deadline to set: `wait` and 5 s.
 

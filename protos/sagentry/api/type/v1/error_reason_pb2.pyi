@@ -78,7 +78,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Example: agent_id "order-17".
     """
     ERROR_REASON_RUN_NOT_FOUND: _ErrorReason.ValueType  # 42
-    """NOT_FOUND. The agent does not know that run; it remembers the newest 16.
+    """NOT_FOUND. The agent does not know that run; it remembers the newest 64.
     Example: agent_id "order-17", run_id "r-9".
     """
     ERROR_REASON_ITEM_NOT_FOUND: _ErrorReason.ValueType  # 43
@@ -277,7 +277,7 @@ answered in the same way.
 Example: agent_id "order-17".
 """
 ERROR_REASON_RUN_NOT_FOUND: ErrorReason.ValueType  # 42
-"""NOT_FOUND. The agent does not know that run; it remembers the newest 16.
+"""NOT_FOUND. The agent does not know that run; it remembers the newest 64.
 Example: agent_id "order-17", run_id "r-9".
 """
 ERROR_REASON_ITEM_NOT_FOUND: ErrorReason.ValueType  # 43
