@@ -201,7 +201,7 @@ async def real_server(script: list[dict[str, Any]], **options: Any) -> AsyncIter
 async def removed(folder: Path) -> None:
     """Removes a folder in which a dying store may still make files."""
     async with asyncio.timeout(60):
-        while os.path.lexists(folder):
+        while await asyncio.to_thread(folder.exists):
             shutil.rmtree(folder, ignore_errors=True)
             await asyncio.sleep(0)
 
