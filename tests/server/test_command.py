@@ -15,6 +15,7 @@ from sagentry.api.admin.v1 import admin_service_pb2_grpc as pb_grpc
 from tests.support.serve import SECONDS, channel_to, serving, start
 from tests.support.servers import health_stub, short_folder
 
+
 @pytest.fixture
 def folder() -> Iterator[Path]:
     with short_folder() as made:
@@ -28,8 +29,8 @@ def is_answering(target: str) -> bool:
     return isinstance(response, pb.ListPluginsResponse)
 
 
-def outcome(folder: Path, *arguments: str, **variables: str) -> tuple[int, str]:
-    process = start(folder, *arguments, **variables)
+def outcome(folder: Path, *arguments: str) -> tuple[int, str]:
+    process = start(folder, *arguments)
     _, errors = process.communicate(timeout=SECONDS)
     return process.returncode, errors
 
