@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,14 +17,12 @@ from sagentry.api.plugin.v1 import message_preprocessor_pb2 as preprocessor_pb
 from sagentry.api.plugin.v1 import plugin_pb2
 from sagentry.api.type.v1 import message_pb2
 from tests.support.debugging_tools import BufCurl, Grpcurl, buf_curl, new_grpcurl, old_grpcurl
-from tests.support.repository import ROOT
-from tests.support.serve import end, serving, wait_healthy
+from tests.support.serve import serving, wait_healthy
 from tests.support.servers import short_folder
+from tests.support.upper_plugin import config_with, launched, upper_plugin
 
 # The first run builds the newest grpcurl, a minute or two.
 pytestmark = pytest.mark.timeout(600)
-
-EXAMPLE = ROOT / "plugins" / "python" / "examples" / "upper_preprocessor.py"
 
 COMMON = {
     "grpc.health.v1.Health",
@@ -82,47 +76,12 @@ def tool(request: pytest.FixtureRequest, tmp_path: Path) -> Grpcurl | BufCurl:
     return made
 
 
-@contextmanager
-def plugin_on_tcp(folder: Path) -> Iterator[str]:
-    process = subprocess.Popen(
-        [sys.executable, EXAMPLE],
-        cwd=folder,
-        env={"HOME": str(folder), "SAGENTRY_PLUGIN_ENDPOINT": "127.0.0.1:0"},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        address = re.search(r"127\.0\.0\.1:[1-9]\d*", line)
-        assert address is not None, line
-        yield address[0]
-    finally:
-        end(process)
-
-
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    with short_folder() as folder, plugin_on_tcp(folder) as plugin:
-        settings = {
-            "listen": [f"unix:{folder}/s.sock", "127.0.0.1:0"],
-            "plugins": {
-                "launched": {
-                    "target": f"exec:{sys.executable} {EXAMPLE}",
-                    "contracts": ["message_preprocessor"],
-                },
-                "remote": {
-                    "target": f"dns:///{plugin}",
-                    "contracts": ["message_preprocessor"],
-                },
-            },
-        }
-        config = folder / "sagentry.yaml"
-        config.write_text(json.dumps(settings))  # JSON is YAML
-        with (
-            (folder / "log").open("w") as log,
-            serving(folder, "--config", str(config), errors=log) as (_, [unix, tcp]),
-        ):
+    with short_folder() as folder, upper_plugin(folder) as (_, plugin):
+        config = config_with(folder, launched=launched(), remote=f"dns:///{plugin}")
+        listen = ("--listen", f"unix:{folder}/s.sock", "--listen", "127.0.0.1:0")
+        with serving(folder, "--config", config, *listen) as (_, [unix, tcp]):
             wait_healthy(unix)
             [socket] = (folder / "data" / "run").glob("*/p.sock")
             yield World(
