@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
@@ -16,54 +12,14 @@ from grpc_health.v1 import health_pb2
 
 from sagentry.api.admin.v1 import admin_service_pb2 as pb
 from sagentry.api.admin.v1 import admin_service_pb2_grpc as pb_grpc
+from tests.support.serve import SECONDS, channel_to, serving, start
 from tests.support.servers import health_stub, short_folder
-
-ROOT = Path(__file__).parents[2]
-SOURCES = ("protos", "server", "plugins/python", "clients/python", ".")
-SECONDS = 20
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
     with short_folder() as made:
         yield made
-
-
-def start(folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.support.serve", *arguments],
-        cwd=ROOT,
-        env={
-            "HOME": str(folder),
-            "PYTHONPATH": ":".join(str(ROOT / source) for source in SOURCES),
-            **variables,
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-@contextmanager
-def serving(
-    folder: Path, *arguments: str, **variables: str
-) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
-    process = start(folder, "--data-dir", str(folder / "data"), *arguments, **variables)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        match = re.fullmatch(r"sagentry: ready on (.+)\n", line)
-        assert match is not None, process.communicate(timeout=SECONDS)
-        yield process, match[1].split(", ")
-    finally:
-        process.kill()
-        process.communicate(timeout=SECONDS)
-
-
-@contextmanager
-def channel_to(target: str) -> Iterator[grpc.Channel]:
-    with grpc.insecure_channel(target, (("grpc.enable_http_proxy", 0),)) as channel:
-        yield channel
 
 
 def is_answering(target: str) -> bool:
@@ -73,8 +29,8 @@ def is_answering(target: str) -> bool:
     return isinstance(response, pb.ListPluginsResponse)
 
 
-def outcome(folder: Path, *arguments: str, **variables: str) -> tuple[int, str]:
-    process = start(folder, *arguments, **variables)
+def outcome(folder: Path, *arguments: str) -> tuple[int, str]:
+    process = start(folder, *arguments)
     _, errors = process.communicate(timeout=SECONDS)
     return process.returncode, errors
 

@@ -7,12 +7,16 @@ gate is never green because nothing ran. `SAGENTRY_REQUIRE=all`, or names: `SAGE
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import shutil
 import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
+
+from tests.support.repository import ROOT
 
 VERSION_ARGUMENT = {"go": "version"}
 """How a tool is asked for its version, where it is not `--version`."""
@@ -53,3 +57,38 @@ def require_tool(tool: str) -> None:
     if is_required(tool):
         pytest.fail(f"{reason}, and SAGENTRY_REQUIRE asks for it", pytrace=False)
     pytest.skip(reason)
+
+
+def built_with_go(module: Path, package: str) -> Path:
+    """Returns a program that Go builds from pinned modules; skips the calling test without Go.
+
+    It is kept in build/tools/ until its pins change.
+
+    Args:
+        module: Folder with the go.mod and go.sum that pin it.
+        package: What to build, by import path.
+    """
+    require_tool("go")
+    name = package.rpartition("/")[2]
+    pins = b"".join((module / pin).read_bytes() for pin in ("go.mod", "go.sum"))
+    program = ROOT / "build" / "tools" / f"{name}-{hashlib.sha256(pins).hexdigest()[:12]}"
+    if program.exists():
+        return program
+    program.parent.mkdir(parents=True, exist_ok=True)
+    # Two runs may build at once: each moves a whole program into place.
+    unfinished = program.with_name(f"{program.name}.{os.getpid()}")
+    command = ["go", "build", "-mod=readonly", "-trimpath", "-ldflags=-s -w"]
+    done = subprocess.run(
+        [*command, "-o", str(unfinished), package],
+        cwd=module,
+        env=os.environ | {"GOWORK": "off"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        pytest.fail(f"go cannot build {package}:\n{done.stderr}", pytrace=False)
+    for old in program.parent.glob(f"{name}-{'?' * 12}"):
+        old.unlink(missing_ok=True)
+    unfinished.replace(program)
+    return program
