@@ -5,6 +5,7 @@ This module imports nothing that an extra brings, so that it can always say what
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
 
@@ -25,6 +26,8 @@ installation is broken, and a traceback says so."""
 
 def main() -> None:
     """Runs the command line; the entry point of the `sagentry` script."""
+    # Without it the gRPC library writes notes of its own among what the commands say.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # noqa: TID251 - for the library, before its import
     try:
         # Its modules need the extra [cli], and those of a command maybe more.
         from sagentry.cli.commands import sagentry  # noqa: PLC0415
