@@ -415,7 +415,9 @@ class AddMessageRequest(_message.Message):
 
     @_builtins.property
     def message(self) -> _message_pb2.Message:
-        """Required. The message: role user, parts text, image, file or audio."""
+        """Required. The message: role user, parts text, image, file or audio. `message_id`, `run_id`,
+        `create_time` and `usage` are the server's and must be unset.
+        """
 
     @_builtins.property
     def display_message(self) -> _message_pb2.Message:
@@ -509,7 +511,9 @@ class AddMessageResponse(_message.Message):
     message_id: _builtins.str
     """Identity of the message."""
     run_id: _builtins.str
-    """The run that the message began, or that is under way. Empty when the message is held and no run is."""
+    """The run that gives the message to the model: begun by it, or the one that follows the run under way.
+    Empty when the message is held without one.
+    """
     queued: _builtins.bool
     """True when the message waits for the next run boundary."""
     unsaved: _builtins.int

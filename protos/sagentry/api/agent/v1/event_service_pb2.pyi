@@ -53,7 +53,7 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     EVENT_KIND_MESSAGE: _EventKind.ValueType  # 4
     """message_started, message_completed, message_truncated, message_queued."""
     EVENT_KIND_DELTA: _EventKind.ValueType  # 5
-    """Deltas."""
+    """Deltas. A reader of deltas needs MESSAGE as well: deltas of a message that is whole are not kept."""
     EVENT_KIND_TOOL: _EventKind.ValueType  # 6
     """tool_call_updated."""
     EVENT_KIND_INTERRUPT: _EventKind.ValueType  # 7
@@ -81,7 +81,7 @@ EVENT_KIND_RUN: EventKind.ValueType  # 3
 EVENT_KIND_MESSAGE: EventKind.ValueType  # 4
 """message_started, message_completed, message_truncated, message_queued."""
 EVENT_KIND_DELTA: EventKind.ValueType  # 5
-"""Deltas."""
+"""Deltas. A reader of deltas needs MESSAGE as well: deltas of a message that is whole are not kept."""
 EVENT_KIND_TOOL: EventKind.ValueType  # 6
 """tool_call_updated."""
 EVENT_KIND_INTERRUPT: EventKind.ValueType  # 7
@@ -368,7 +368,9 @@ class SubscribeEventsResponse(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     LAST_SEQUENCE_FIELD_NUMBER: _builtins.int
     cursor: _builtins.str
-    """Names this response as a whole. Opaque, at most 256 characters. In every response."""
+    """Names this response as a whole. Opaque, at most 256 characters. In every response. In one that ends
+    inside a snapshot it leads to a new snapshot.
+    """
     last_sequence: _builtins.int
     """The last durable sequence that was considered for this reader."""
     @_builtins.property
@@ -1379,7 +1381,9 @@ class Snapshot(_message.Message):
     last_piece: _builtins.bool
     """True in the last piece."""
     reset: _builtins.bool
-    """True in the first piece when the reader must forget what it has of growing messages: the log is new."""
+    """True in the first piece when the reader must forget what it has of growing messages: the log is new,
+    the cursor was unknown or trimmed, or the reader fell behind.
+    """
     @_builtins.property
     def agent(self) -> _agent_pb2.Agent:
         """The agent: status, open items, todos, title."""
@@ -1461,16 +1465,18 @@ Global___Bookmark: _TypeAlias = Bookmark  # noqa: Y015
 
 @_typing.final
 class Lagged(_message.Message):
-    """The reader fell behind and events were dropped for it."""
+    """The reader fell behind and was not given some events. What the snapshot that follows already contains
+    counts as not given. Both are 0 when only deltas were dropped.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FROM_SEQUENCE_FIELD_NUMBER: _builtins.int
     TO_SEQUENCE_FIELD_NUMBER: _builtins.int
     from_sequence: _builtins.int
-    """The first durable sequence that was dropped."""
+    """The first durable sequence that was not given."""
     to_sequence: _builtins.int
-    """The last durable sequence that was dropped."""
+    """The last durable sequence that was not given."""
     def __init__(
         self,
         *,

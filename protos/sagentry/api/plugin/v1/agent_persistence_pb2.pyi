@@ -149,7 +149,7 @@ class PersistStateRequest(_message.Message):
 
     @_builtins.property
     def state(self) -> _document_pb2.Document:
-        """Required. The state, always `json`. Kept verbatim."""
+        """Required. The state, always `json`: JSON text, in which NUL is written as `\\u0000`. Kept verbatim."""
 
     def __init__(
         self,

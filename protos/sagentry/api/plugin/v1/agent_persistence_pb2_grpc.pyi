@@ -49,6 +49,10 @@ class AgentPersistenceServiceStub:
     revision and the same epoch answers `saved` and changes nothing; a higher revision replaces what is
     stored; a lower one is refused. An unknown lifecycle is saved like any other.
 
+    A write under a new epoch has a revision above the stored one: a new owner begins above what it
+    loaded, and the stored revision under another epoch is refused like a lower one. An epoch above the
+    stored one is accepted and kept.
+
     If it fails the write stays in the host's journal and is sent again; the agent goes on and its
     readers are told. Deadline: 10 s; 5 s at shutdown.
 
@@ -163,6 +167,10 @@ class AgentPersistenceServiceAsyncStub(AgentPersistenceServiceStub):
     one conversation come one at a time. Idempotent by (owner_epoch, revision): a write with the stored
     revision and the same epoch answers `saved` and changes nothing; a higher revision replaces what is
     stored; a lower one is refused. An unknown lifecycle is saved like any other.
+
+    A write under a new epoch has a revision above the stored one: a new owner begins above what it
+    loaded, and the stored revision under another epoch is refused like a lower one. An epoch above the
+    stored one is accepted and kept.
 
     If it fails the write stays in the host's journal and is sent again; the agent goes on and its
     readers are told. Deadline: 10 s; 5 s at shutdown.
@@ -281,6 +289,10 @@ class AgentPersistenceServiceServicer(metaclass=_abc_1.ABCMeta):
         one conversation come one at a time. Idempotent by (owner_epoch, revision): a write with the stored
         revision and the same epoch answers `saved` and changes nothing; a higher revision replaces what is
         stored; a lower one is refused. An unknown lifecycle is saved like any other.
+
+        A write under a new epoch has a revision above the stored one: a new owner begins above what it
+        loaded, and the stored revision under another epoch is refused like a lower one. An epoch above the
+        stored one is accepted and kept.
 
         If it fails the write stays in the host's journal and is sent again; the agent goes on and its
         readers are told. Deadline: 10 s; 5 s at shutdown.

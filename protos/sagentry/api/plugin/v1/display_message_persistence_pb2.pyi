@@ -195,7 +195,7 @@ class SaveMessageRequest(_message.Message):
     ITEMS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def context(self) -> _call_context_pb2.CallContext:
-        """Required, but unset inside ApplyWrites, where the group's context holds."""
+        """Required; inside ApplyWrites unset (otherwise INVALID_ARGUMENT): the group's context holds."""
 
     @_builtins.property
     def message(self) -> _message_pb2.Message:
@@ -293,7 +293,7 @@ class UpdateToolStatusRequest(_message.Message):
     """Required. The status to move to."""
     @_builtins.property
     def context(self) -> _call_context_pb2.CallContext:
-        """Required, but unset inside ApplyWrites, where the group's context holds."""
+        """Required; inside ApplyWrites unset (otherwise INVALID_ARGUMENT): the group's context holds."""
 
     @_builtins.property
     def tool_info(self) -> _display_pb2.ToolInfo:
@@ -411,11 +411,13 @@ class ResolveToolResultRequest(_message.Message):
     """Required. The call that the result answers."""
     @_builtins.property
     def context(self) -> _call_context_pb2.CallContext:
-        """Required, but unset inside ApplyWrites, where the group's context holds."""
+        """Required; inside ApplyWrites unset (otherwise INVALID_ARGUMENT): the group's context holds."""
 
     @_builtins.property
     def content(self) -> _display_pb2.ToolResultContent:
-        """Required. The content that replaces the stored one. Its `is_interrupt` is false."""
+        """Required. The content that replaces the stored one. Its `call_id` is that of the request, its
+        `is_interrupt` is false.
+        """
 
     def __init__(
         self,
@@ -482,7 +484,7 @@ class SaveSyntheticMessageRequest(_message.Message):
     """Required. Identity of the row's message, derived from the request_id. `[!-~]{1,256}`."""
     @_builtins.property
     def context(self) -> _call_context_pb2.CallContext:
-        """Required, but unset inside ApplyWrites, where the group's context holds."""
+        """Required; inside ApplyWrites unset (otherwise INVALID_ARGUMENT): the group's context holds."""
 
     @_builtins.property
     def item(self) -> _display_pb2.DisplayItem:

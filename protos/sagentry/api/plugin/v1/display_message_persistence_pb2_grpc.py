@@ -234,7 +234,8 @@ class DisplayMessagePersistenceServiceServicer(object):
         Needs the capability APPLY_WRITES. The host calls it with what is ready, maybe of several
         conversations. A group is atomic: all its writes or none, in order. Groups are independent: one that
         fails leaves the others alone. Each write is idempotent as the method of its name. A status other than
-        OK means that the outcome of every group is unknown.
+        OK means that the outcome of every group is unknown. A group whose answer would be over the response
+        limit is refused with QUOTA_EXCEEDED before anything of it is done.
 
         If it fails, or a group does: as SaveMessage, for each write. Deadline: 3 s.
 

@@ -172,7 +172,8 @@ class DisplayMessagePersistenceServiceStub:
     Needs the capability APPLY_WRITES. The host calls it with what is ready, maybe of several
     conversations. A group is atomic: all its writes or none, in order. Groups are independent: one that
     fails leaves the others alone. Each write is idempotent as the method of its name. A status other than
-    OK means that the outcome of every group is unknown.
+    OK means that the outcome of every group is unknown. A group whose answer would be over the response
+    limit is refused with QUOTA_EXCEEDED before anything of it is done.
 
     If it fails, or a group does: as SaveMessage, for each write. Deadline: 3 s.
 
@@ -339,7 +340,8 @@ class DisplayMessagePersistenceServiceAsyncStub(DisplayMessagePersistenceService
     Needs the capability APPLY_WRITES. The host calls it with what is ready, maybe of several
     conversations. A group is atomic: all its writes or none, in order. Groups are independent: one that
     fails leaves the others alone. Each write is idempotent as the method of its name. A status other than
-    OK means that the outcome of every group is unknown.
+    OK means that the outcome of every group is unknown. A group whose answer would be over the response
+    limit is refused with QUOTA_EXCEEDED before anything of it is done.
 
     If it fails, or a group does: as SaveMessage, for each write. Deadline: 3 s.
 
@@ -545,7 +547,8 @@ class DisplayMessagePersistenceServiceServicer(metaclass=_abc_1.ABCMeta):
         Needs the capability APPLY_WRITES. The host calls it with what is ready, maybe of several
         conversations. A group is atomic: all its writes or none, in order. Groups are independent: one that
         fails leaves the others alone. Each write is idempotent as the method of its name. A status other than
-        OK means that the outcome of every group is unknown.
+        OK means that the outcome of every group is unknown. A group whose answer would be over the response
+        limit is refused with QUOTA_EXCEEDED before anything of it is done.
 
         If it fails, or a group does: as SaveMessage, for each write. Deadline: 3 s.
 

@@ -117,7 +117,9 @@ class StateView(_message.Message):
 
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.Message]:
-        """Messages, oldest first: the last n of them, or all."""
+        """Messages, oldest first: the last n of them, or all; fewer, the newest, when they would not fit into a
+        request.
+        """
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 isort:skip_file
 What every plugin serves, whatever else it implements: who it is, which contracts it has, what it can
 do. Liveness is the standard `grpc.health.v1`: a plugin serves it for the empty name and for the full
-name of each contract.
+name of each contract, and answers NOT_FOUND for any other name.
 
 Rules for all contracts of this package:
 
@@ -12,8 +12,9 @@ Rules for all contracts of this package:
   other than OK means "could not do the job"; its message is at most 1 KiB, its details at most 4 KiB.
 - Every call has a deadline; the same time is in `CallContext.budget`. Calls may be repeated with the
   same request_id, overtaken, and cut after they took effect: each RPC says what makes it safe.
-- A plugin never sees a call of a method that it did not declare. A declared method that answers
-  UNIMPLEMENTED is a breach of the contract.
+- A plugin never sees a call of a method that it did not declare; it answers UNIMPLEMENTED to one all the
+  same, and serves no contract that it does not list. A declared method that answers UNIMPLEMENTED is a
+  breach of the contract.
 - Fields, enum values and oneof arms that a plugin does not know may appear. Stores keep content with
   unknown fields as it is.
 """

@@ -204,8 +204,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Example: current_epoch "8", epoch "7".
     """
     ERROR_REASON_REVISION_CONFLICT: _ErrorReason.ValueType  # 122
-    """ABORTED. The write carries a revision below the stored one, or a patch expects a revision that is
-    not the stored one.
+    """ABORTED. The write carries a revision that is not above the stored one and is no repetition.
     Example: current_revision "31", revision "30".
     """
     ERROR_REASON_SCOPE_DENIED: _ErrorReason.ValueType  # 123
@@ -217,8 +216,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Example: retry_after_seconds "1".
     """
     ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 125
-    """RESOURCE_EXHAUSTED. A quota of the plugin is used up. With `RetryInfo` the host waits; without it
-    the write is refused for good.
+    """RESOURCE_EXHAUSTED. A quota of the plugin, or its disk, is used up. With `RetryInfo` the host waits;
+    without it the write is refused for good. `limit` and `actual` where they are known.
     Example: limit "1000000", actual "1000000".
     """
 
@@ -403,8 +402,7 @@ claimed the conversation.
 Example: current_epoch "8", epoch "7".
 """
 ERROR_REASON_REVISION_CONFLICT: ErrorReason.ValueType  # 122
-"""ABORTED. The write carries a revision below the stored one, or a patch expects a revision that is
-not the stored one.
+"""ABORTED. The write carries a revision that is not above the stored one and is no repetition.
 Example: current_revision "31", revision "30".
 """
 ERROR_REASON_SCOPE_DENIED: ErrorReason.ValueType  # 123
@@ -416,8 +414,8 @@ ERROR_REASON_OVERLOADED: ErrorReason.ValueType  # 124
 Example: retry_after_seconds "1".
 """
 ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 125
-"""RESOURCE_EXHAUSTED. A quota of the plugin is used up. With `RetryInfo` the host waits; without it
-the write is refused for good.
+"""RESOURCE_EXHAUSTED. A quota of the plugin, or its disk, is used up. With `RetryInfo` the host waits;
+without it the write is refused for good. `limit` and `actual` where they are known.
 Example: limit "1000000", actual "1000000".
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
