@@ -5,6 +5,7 @@ This module imports nothing that an extra brings, so that it can always say what
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
 
@@ -25,6 +26,9 @@ installation is broken, and a traceback says so."""
 
 def main() -> None:
     """Runs the command line; the entry point of the `sagentry` script."""
+    # The C core of gRPC, which reads this once, otherwise prints what is no fault among the answers of
+    # a command, for example that a plugin said goodbye.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # noqa: TID251  set for a library, not read
     try:
         # Its modules need the extra [cli], and those of a command maybe more.
         from sagentry.cli.commands import sagentry  # noqa: PLC0415
