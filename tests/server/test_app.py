@@ -123,7 +123,7 @@ async def test_a_start_that_failed_leaves_nothing_behind(folder: Path) -> None:
             async with server_in(folder / "data", sock, f"127.0.0.1:{port}", plugins=plugins):
                 pass
 
-    assert plugins.steps == ["plugins started", "plugins stopped"]
+    assert "plugins started" not in plugins.steps, "a server without its address launches nothing"
     assert not (folder / "s.sock").exists()
     async with server_in(folder / "data", sock, f"127.0.0.1:{port}"):
         assert await is_answering(f"127.0.0.1:{port}")

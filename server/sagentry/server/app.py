@@ -123,7 +123,8 @@ async def running_server(
     drain = drain or Drain(settings.drain_timeout)
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(locked_data_folder(settings.data_dir))
-        plugins = await _start_plugins(stack, settings, make_plugins or _plugin_host, folder)
+        plugins = _made_plugins(settings, make_plugins or _plugin_host, folder)
+        stack.push_async_callback(plugins.stop)
         agents: AgentDirectory | None = None
         finish_agents: FinishAgents = _no_agents
         if make_agents is not None:
@@ -143,6 +144,8 @@ async def running_server(
         stack.callback(health.drain)
         stack.callback(_begin, drain)
         addresses = await listen(server, settings.listen, sockets)
+        # Not before: a server that cannot have its address launches nothing.
+        await plugins.start()
         await server.start()
         health.start_serving()
         yield RunningServer(addresses, drain, plugins)
@@ -189,15 +192,10 @@ def _plugin_host(settings: Settings, runtime_dir: Path) -> PluginRunner:
     return PluginHost(settings.plugins, runtime_dir=runtime_dir, host_version=host_version())
 
 
-async def _start_plugins(
-    stack: AsyncExitStack, settings: Settings, make: MakePlugins, folder: Path
-) -> PluginRunner:
+def _made_plugins(settings: Settings, make: MakePlugins, folder: Path) -> PluginRunner:
     runtime_dir = folder / RUNTIME_FOLDER
     runtime_dir.mkdir(mode=0o700, exist_ok=True)
-    plugins = make(settings, runtime_dir)
-    stack.push_async_callback(plugins.stop)
-    await plugins.start()
-    return plugins
+    return make(settings, runtime_dir)
 
 
 def _servicers(plugins: PluginDirectory, drain: Drain, agents: AgentDirectory | None) -> Servicers:

@@ -26,9 +26,8 @@ installation is broken, and a traceback says so."""
 
 def main() -> None:
     """Runs the command line; the entry point of the `sagentry` script."""
-    # The C core of gRPC, which reads this once, otherwise prints what is no fault among the answers of
-    # a command, for example that a plugin said goodbye.
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # noqa: TID251  set for a library, not read
+    # Without it the gRPC library writes notes of its own among what the commands say.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # noqa: TID251 - for the library, before its import
     try:
         # Its modules need the extra [cli], and those of a command maybe more.
         from sagentry.cli.commands import sagentry  # noqa: PLC0415
