@@ -112,6 +112,7 @@ clone() {
 run_in_chroot() {
   local room=$1
   unpack_debian "$room"
+  chmod 755 "$room"  # it is the root folder of other users as well, and mktemp made it for one
   furnish "$room"
   clone "$room/srv/sagentry"
   local settings=()

@@ -100,6 +100,29 @@ def test_a_missing_part_of_an_installed_module_is_a_fault() -> None:
     assert missing_extra(ModuleNotFoundError(name="click.no_such_part")) is None
 
 
+@pytest.mark.parametrize(("given", "wanted"), [(None, "ERROR"), ("DEBUG", "DEBUG")])
+def test_the_core_of_grpc_prints_errors_alone_unless_told_otherwise(
+    given: str | None, wanted: str
+) -> None:
+    """Otherwise `plugin check` shows now and then that the plugin it has ended said goodbye."""
+    done = python(
+        f"""
+import os, sys
+os.environ.pop("GRPC_VERBOSITY", None)
+if {given!r}:
+    os.environ["GRPC_VERBOSITY"] = {given!r}
+sys.argv[1:] = ["--version"]
+from sagentry.cli.main import main
+try:
+    main()
+finally:
+    print(os.environ["GRPC_VERBOSITY"], "grpc" in sys.modules)
+"""
+    )
+
+    assert done.stdout.splitlines()[-1] == f"{wanted} False"
+
+
 def test_an_unknown_command_is_wrong_usage() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sagentry.cli.main", "no-such-command"],
