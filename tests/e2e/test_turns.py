@@ -273,3 +273,30 @@ def test_the_watch_sees_what_it_must_see(tmp_path: Path) -> None:
     )
 
     assert "resolve sagentry.invalid" in report.read_text()
+
+
+async def test_one_request_three_times_at_once_is_one_message() -> None:
+    """A client that is not sure whether its call arrived must be able to repeat it at any time."""
+    async with real_server([ANY]) as server:
+        scope = await server.start()
+        same = [scope.add_message("a", "once", request_id="r-1") for _ in range(3)]
+        replies = await asyncio.gather(*same)
+        await ended(scope, replies[0].run_id)
+        found = await state(scope)
+        shown = [said(row) for row in await rows(scope)]
+
+    assert len({(reply.message_id, reply.run_id) for reply in replies}) == 1
+    assert [reply.replayed for reply in replies].count(False) == 1
+    assert texts(found, "user") == ["once"]
+    assert shown == ["once", "ok"]
+
+
+async def test_server_and_store_are_processes_that_speak_tcp() -> None:
+    async with real_server([ANY]) as server, server.store_over_tcp():
+        server.listen_on_tcp()
+        scope = await server.start()
+        reply = await scope.add_message("a", "hello")
+        await ended(scope, reply.run_id)
+        shown = [said(row) for row in await rows(scope)]
+
+    assert shown == ["hello", "ok"]

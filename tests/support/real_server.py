@@ -9,6 +9,7 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import sqlite3
 import sys
 import tempfile
@@ -107,7 +108,7 @@ class RealServer:
         async with asyncio.timeout(60):
             line = await self.process.stdout.readline()
         assert line.startswith(b"sagentry: ready"), (self.folder / "log").read_text()[-3000:]
-        client = Client.connect(f"unix:{self.folder}/s.sock")
+        client = Client.connect(line.decode().removeprefix("sagentry: ready on ").strip())
         await self._clients.enter_async_context(client)
         return client.scope("acme")
 
@@ -156,9 +157,42 @@ class RealServer:
         """Configures the store that can be held between its commit and its answer."""
         program = [sys.executable, "-m", "tests.support.plugins.holding_store"]
         command = shlex.join([*program, str(self.database), str(self.folder)])
+        self._configure(
+            lambda settings: settings["plugins"]["store"].update(target=f"exec:{command}")
+        )
+
+    def listen_on_tcp(self) -> None:
+        """Configures the server to listen on a port that the system chooses."""
+        self._configure(lambda settings: settings.update(listen=["127.0.0.1:0"]))
+
+    @contextlib.asynccontextmanager
+    async def store_over_tcp(self) -> AsyncIterator[None]:
+        """Runs the SQL store as a process of its own on a port, and configures it."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        words = ["--database", str(self.database), "--endpoint", address]
+        store = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "sagentry.plugins.sql",
+            *words,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        self._configure(
+            lambda settings: settings["plugins"]["store"].update(target=f"dns:///{address}")
+        )
+        try:
+            yield
+        finally:
+            store.terminate()
+            await store.wait()
+
+    def _configure(self, change: Callable[[dict[str, Any]], None]) -> None:
         file = self.folder / "config.yaml"
         settings = yaml.safe_load(file.read_text())
-        settings["plugins"]["store"]["target"] = f"exec:{command}"
+        change(settings)
         file.write_text(yaml.safe_dump(settings))
 
     def kill_store(self) -> None:
