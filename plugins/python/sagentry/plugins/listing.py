@@ -100,6 +100,8 @@ def _print_table(plugins: Sequence[admin_pb.Plugin]) -> None:
         if each.problem:
             reason = f" ({each.problem_reason})" if each.problem_reason else ""
             console.print(Text(f"{each.name}: {each.problem}{reason}", "red"), soft_wrap=True)
+            # One clear line: that nothing is bound follows from it.
+            continue
         for contract in each.contracts:
             if not contract.bound:
                 console.print(Text(f"{each.name}: not bound: {contract.service}"), soft_wrap=True)

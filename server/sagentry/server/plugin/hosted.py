@@ -41,6 +41,8 @@ LONGEST_PAUSE = timedelta(seconds=10)
 HEALTH_INTERVAL = timedelta(seconds=10)
 MISSES_BEFORE_DEGRADED = 3
 
+DRAINING = "SERVER_DRAINING"
+
 
 class HostedPlugin:
     """One configured plugin.
@@ -108,7 +110,10 @@ class HostedPlugin:
             await self._let_go()
 
     async def attach_now(self) -> None:
-        """Tries to attach at once, and returns when that has been tried."""
+        """Tries to attach at once, and returns when that has been tried; an attempt under way counts."""
+        if self._attaching.locked():
+            async with self._attaching:
+                return
         await self._attach()
 
     async def _keep_attached(self) -> None:
@@ -201,7 +206,7 @@ class HostedPlugin:
         self._poke.set()
 
     async def _let_go(self) -> None:
-        self._set(PluginState.CONNECTING, None, "the server is shutting down", "SERVER_DRAINING")
+        self._set(PluginState.CONNECTING, None, "the server is shutting down", DRAINING)
         if self._connection is not None:
             self._old_connections.append(self._connection)
             self._connection = None
@@ -223,7 +228,8 @@ class HostedPlugin:
         if changed:
             self._state_time = datetime.now(UTC)
             extra = {"plugin": self.name, "state": state.value, "problem": problem}
-            level = logging.INFO if state is PluginState.ATTACHED else logging.WARNING
+            is_expected = state is PluginState.ATTACHED or reason == DRAINING
+            level = logging.INFO if is_expected else logging.WARNING
             logger.log(level, "plugin changed", extra=extra)
             self._on_change()
 

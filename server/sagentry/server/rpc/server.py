@@ -42,7 +42,7 @@ SERVER_OPTIONS = (
     ("grpc.server.max_pending_requests", _MAX_PENDING_REQUESTS),
     ("grpc.server.max_pending_requests_hard_limit", _MAX_PENDING_REQUESTS),
     # Clients whose keepalive is shorter than the default of 5 minutes must not be sent away.
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
 )
 

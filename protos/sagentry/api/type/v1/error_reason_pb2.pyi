@@ -197,7 +197,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Example: entry_id "41".
     """
     ERROR_REASON_STALE_EPOCH: _ErrorReason.ValueType  # 121
-    """What a plugin tells the server. A plugin may use further reasons under a domain of its own.
+    """What a plugin tells the server. Its domain is the plugin's name, with these reasons and with its own.
 
     FAILED_PRECONDITION. The write carries an owner_epoch below the stored one: another server has
     claimed the conversation.
@@ -395,7 +395,7 @@ ERROR_REASON_QUARANTINE_ENTRY_NOT_FOUND: ErrorReason.ValueType  # 108
 Example: entry_id "41".
 """
 ERROR_REASON_STALE_EPOCH: ErrorReason.ValueType  # 121
-"""What a plugin tells the server. A plugin may use further reasons under a domain of its own.
+"""What a plugin tells the server. Its domain is the plugin's name, with these reasons and with its own.
 
 FAILED_PRECONDITION. The write carries an owner_epoch below the stored one: another server has
 claimed the conversation.
