@@ -197,7 +197,7 @@ def test_a_plugin_that_is_not_attached_is_listed_with_the_reason_and_exit_code_1
 
     assert done.returncode == 1
     assert "mention: it serves [no] MessagePreprocessorService (PLUGIN_INCOMPATIBLE)" in done.stdout
-    assert "mention: not bound: sagentry.api.plugin.v1.MessagePreprocessorService" in done.stdout
+    assert done.stdout.count("mention:") == 1, "one clear line"
 
 
 def test_plugins_are_listed_as_json() -> None:
