@@ -206,36 +206,35 @@ def list_facts(
         else _FACTS.format(table="entries", reason="COALESCE(last_reason, '')")
     )
     rows = connection.execute(statement, (after, view.up_to, view.hidden(), limit))
-    return [_facts(*row) for row in rows]
-
-
-def _facts(
-    entry_id: int,
-    kind: str,
-    tenant: str,
-    partition: str,
-    conversation_id: str,
-    agent_id: str,
-    what: str,
-    epoch: int,
-    revision: int,
-    size: int,
-    create_time: str,
-    attempts: int,
-    last_reason: str,
-) -> EntryFacts:
-    return EntryFacts(
-        entry_id=entry_id,
-        conversation=_conversation((kind, tenant, partition, conversation_id)),
-        agent_id=agent_id,
-        kind=what,
-        epoch=epoch,
-        revision=revision,
-        size=size,
-        create_time=datetime.fromisoformat(create_time),
-        attempts=attempts,
-        last_reason=last_reason,
-    )
+    return [
+        EntryFacts(
+            entry_id,
+            _conversation((scope_kind, tenant, partition, conversation_id)),
+            agent_id,
+            kind,
+            epoch,
+            revision,
+            size,
+            datetime.fromisoformat(create_time),
+            attempts,
+            last_reason,
+        )
+        for (
+            entry_id,
+            scope_kind,
+            tenant,
+            partition,
+            conversation_id,
+            agent_id,
+            kind,
+            epoch,
+            revision,
+            size,
+            create_time,
+            attempts,
+            last_reason,
+        ) in rows
+    ]
 
 
 def _key(conversation: ConversationKey) -> tuple[str, str, str, str]:

@@ -247,8 +247,11 @@ class Writer:
             case Remove() if isinstance(error, sqlite3.Error):
                 # Nobody asks again, so it is tried with every next batch until there is space.
                 self._owed.append(write)
-            case _:
-                logger.warning("the journal drops a write", extra={"cause": repr(error)})
+            case Remove():
+                logger.error("the journal cannot take a removal", extra={"cause": repr(error)})
+            case Note():
+                # Only operators miss it, and while the disk is full each of these would be a line.
+                logger.debug("the journal drops a note", extra={"cause": repr(error)})
 
     def _call_back(self, committed: Committed) -> None:
         try:
