@@ -1,4 +1,7 @@
-"""Appends groups to a journal until it is killed; prints the number of each group that is on disk."""
+"""Appends groups to a journal until it is killed; prints the number of each group that is on disk.
+
+Every third group is removed once it is on disk, as if a plugin had acknowledged it.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +29,22 @@ def group(number: int) -> list[JournalRecord]:
     return [JournalRecord("patch", 1, number, f"{number}/{part}/{GROUP}") for part in range(GROUP)]
 
 
+def is_removed(number: int) -> bool:
+    """Whether a group is removed once it is on disk."""
+    return number % 3 == 0
+
+
 async def main(path: Path) -> None:
     journal = SqliteJournal(path)
     ahead = asyncio.Semaphore(200)
 
-    def durable(number: int, _ids: Sequence[int], error: Exception | None) -> None:
+    def durable(number: int, entry_ids: Sequence[int], error: Exception | None) -> None:
         ahead.release()
         if error is None:
             sys.stdout.write(f"{number}\n")
             sys.stdout.flush()
+            if is_removed(number):
+                journal.remove(entry_ids)
 
     for number in range(1_000_000):
         await ahead.acquire()

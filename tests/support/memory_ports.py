@@ -104,6 +104,7 @@ class MemoryJournal:
     def __init__(self) -> None:
         self.entries: dict[int, JournalEntry] = {}
         self.quarantine: dict[int, str] = {}
+        self.attempts: dict[int, list[str]] = {}
         self.failure: Exception | None = None
         self._last = 0
         self._appended = asyncio.Event()
@@ -143,6 +144,10 @@ class MemoryJournal:
         for entry_id in entry_ids:
             self.entries.pop(entry_id, None)
             self.quarantine[entry_id] = reason
+
+    def note_attempt(self, entry_ids: Sequence[int], reason: str) -> None:
+        for entry_id in entry_ids:
+            self.attempts.setdefault(entry_id, []).append(reason)
 
     async def read(self, conversation: ConversationKey) -> Sequence[JournalEntry]:
         return [e for e in self.entries.values() if e.conversation == conversation]

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from sagentry.server.domain.display import (
     CustomContent,
     DisplayItem,
+    DisplayMessage,
     DisplayMessageType,
     ErrorContent,
     FileReference,
     MediaContent,
+    OpaqueContent,
     StructuredData,
     TextContent,
     TextKind,
@@ -20,6 +22,7 @@ from sagentry.server.domain.display import (
     TodoSnapshot,
     TodoStatus,
     ToolCallContent,
+    ToolInfo,
     ToolResultContent,
     ToolStatus,
 )
@@ -38,7 +41,37 @@ from sagentry.server.domain.messages import (
     ToolCallStatus,
     ToolResult,
 )
-from sagentry.server.domain.scope import Scope, ScopeKey, ScopeKind
+from sagentry.server.domain.runs import AgentStatus, Run, RunEnd, RunError
+from sagentry.server.domain.scope import ConversationKey, Scope, ScopeKey, ScopeKind
+from sagentry.server.domain.state import (
+    AgentState,
+    AnswerRecorded,
+    CallStarted,
+    HeldDelivered,
+    MessageBegun,
+    MessageFinished,
+    MessageHeld,
+    OptionsSet,
+    PartOpened,
+    Patch,
+    RecordedAnswer,
+    RunRecorded,
+    StartOptions,
+    StatusSet,
+    TextGrown,
+    TitleSet,
+    TodosSet,
+)
+from sagentry.server.domain.writes import (
+    ResolveToolResult,
+    RowMissing,
+    RowsSaved,
+    RowUpdated,
+    SaveMessage,
+    SaveSynthetic,
+    UpdateToolStatus,
+)
+from sagentry.server.ports import JournalRecord, WriteRequest
 
 ids = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=20)
 # Text of the contract is valid UTF-8: everything but surrogates, NUL included.
@@ -137,6 +170,9 @@ scopes = st.one_of(
     ),
 )
 
+todos = st.lists(
+    st.builds(Todo, st.integers(1, 99), texts, st.sampled_from(TodoStatus)), max_size=3
+).map(tuple)
 images = media.filter(lambda one: one.kind is MediaKind.IMAGE)
 contents = st.one_of(
     st.builds(TextContent, st.sampled_from(TextKind), texts),
@@ -146,12 +182,7 @@ contents = st.one_of(
     st.builds(ErrorContent, texts, texts),
     st.builds(ToolCallContent, ids, texts, texts, texts),
     st.builds(ToolResultContent, ids, texts, texts, st.booleans(), st.booleans()),
-    st.builds(
-        TodoSnapshot,
-        st.lists(
-            st.builds(Todo, st.integers(1, 99), texts, st.sampled_from(TodoStatus)), max_size=3
-        ).map(tuple),
-    ),
+    st.builds(TodoSnapshot, todos),
     st.builds(CustomContent, ids, documents),
 )
 items = st.builds(
@@ -164,3 +195,99 @@ items = st.builds(
     stop_reason=st.one_of(st.none(), st.sampled_from(MessageStatus)),
     stop_details=st.one_of(st.none(), json_objects),
 )
+
+# --- what the server keeps
+
+# Texts that never came from the wire, for example a model's: halves of a surrogate pair included, but not
+# side by side, where JSON knows one character.
+rough_texts = st.one_of(texts, st.builds(lambda text: f"{text}\ud83d", texts))
+integers = st.integers(-(2**80), 2**80)
+
+conversations = st.builds(lambda scope, one: ConversationKey(scope.key, one), scopes, ids)
+run_errors = st.builds(RunError, ids, rough_texts, st.booleans())
+runs = st.builds(
+    Run,
+    ids,
+    times,
+    begun=st.booleans(),
+    turns=integers,
+    end=st.one_of(st.none(), st.sampled_from(RunEnd)),
+    error=st.one_of(st.none(), run_errors),
+    usage=usages,
+    end_time=st.one_of(st.none(), times),
+    unsaved=integers,
+    final_message_id=st.one_of(st.just(""), ids),
+)
+answers = st.builds(RecordedAnswer, ids, ids, st.dictionaries(ids, rough_texts, max_size=3))
+start_options = st.builds(
+    StartOptions,
+    ids,
+    st.one_of(st.none(), json_objects),
+    st.one_of(st.none(), json_objects),
+)
+status_changes = st.builds(
+    StatusSet, st.sampled_from(AgentStatus), st.one_of(st.none(), run_errors), rough_texts
+)
+changes = st.one_of(
+    st.builds(OptionsSet, start_options),
+    st.builds(MessageHeld, messages),
+    st.just(HeldDelivered()),
+    st.builds(MessageBegun, messages),
+    st.builds(PartOpened, ids, parts),
+    st.builds(TextGrown, ids, integers, rough_texts),
+    st.builds(MessageFinished, messages),
+    st.builds(CallStarted, ids),
+    st.builds(AnswerRecorded, answers),
+    st.builds(RunRecorded, runs),
+    status_changes,
+    st.builds(TodosSet, todos),
+    st.builds(TitleSet, rough_texts),
+)
+patches = st.builds(Patch, integers, st.lists(changes, max_size=4).map(tuple))
+states = st.builds(
+    AgentState,
+    revision=integers,
+    options=st.one_of(st.none(), start_options),
+    messages=st.lists(messages, max_size=3),
+    growing=st.sets(ids, max_size=3),
+    held=st.lists(messages, max_size=2),
+    started_calls=st.sets(ids, max_size=3),
+    answers=st.lists(answers, max_size=3).map(lambda some: {one.request_id: one for one in some}),
+    runs=st.lists(runs, max_size=3).map(lambda some: {one.run_id: one for one in some}),
+    status=st.sampled_from(AgentStatus),
+    error=st.one_of(st.none(), run_errors),
+    pause_reason=rough_texts,
+    todos=todos,
+    title=rough_texts,
+)
+
+optional_texts = st.one_of(st.none(), rough_texts)
+tool_infos = st.builds(
+    ToolInfo, optional_texts, optional_texts, optional_texts, optional_texts, optional_texts
+)
+result_contents = st.builds(
+    ToolResultContent, ids, rough_texts, rough_texts, st.booleans(), st.booleans()
+)
+all_items = st.one_of(
+    items,
+    st.builds(
+        DisplayItem,
+        integers,
+        st.sampled_from(DisplayMessageType),
+        st.builds(OpaqueContent, st.binary(max_size=20)),
+    ),
+)
+display_writes = st.one_of(
+    st.builds(SaveMessage, messages, st.lists(all_items, max_size=3).map(tuple)),
+    st.builds(UpdateToolStatus, ids, ids, st.sampled_from(ToolStatus), tool_infos),
+    st.builds(ResolveToolResult, ids, ids, result_contents),
+    st.builds(SaveSynthetic, ids, all_items),
+)
+write_requests = st.builds(WriteRequest, ids, display_writes)
+rows = st.builds(DisplayMessage, ids, integers, integers, ids, st.binary(max_size=20))
+write_outcomes = st.one_of(
+    st.builds(RowsSaved, st.lists(rows, max_size=2).map(tuple)),
+    st.builds(RowUpdated, rows),
+    st.just(RowMissing()),
+)
+journal_records = st.builds(JournalRecord, ids, integers, integers, texts)

@@ -365,6 +365,9 @@ class Journal(Protocol):
     def set_aside(self, entry_ids: Sequence[int], reason: str) -> None:
         """Moves entries to quarantine: they are kept and never sent again by themselves."""
 
+    def note_attempt(self, entry_ids: Sequence[int], reason: str) -> None:
+        """Notes that entries were sent in vain and why, for operators. Returns at once; may be lost."""
+
     async def read(self, conversation: ConversationKey) -> Sequence[JournalEntry]:
         """Returns the entries of a conversation, oldest first."""
 

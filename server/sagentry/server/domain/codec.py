@@ -9,7 +9,6 @@ a field can be added; an unknown class name is an error, so nothing is silently 
 from __future__ import annotations
 
 import base64
-import binascii
 import dataclasses
 import enum
 import json
@@ -164,9 +163,10 @@ def _union_decoder(args: tuple[Any, ...]) -> Decode:
         if single is not None:
             return single(raw, place)
         _expect(raw, dict, place)
-        member = by_name.get(raw.get(TAG))
+        name = raw.get(TAG)
+        member = by_name.get(name) if isinstance(name, str) else None
         if member is None:
-            message = f"{place}: unknown kind {raw.get(TAG)!r}"
+            message = f"{place}: unknown kind {name!r}"
             raise UnreadableError(message)
         return _decoder(member)(raw, place)
 
@@ -208,7 +208,7 @@ def _decode_bytes(raw: Any, place: str) -> bytes:
     _expect(raw, str, place)
     try:
         return base64.b64decode(raw, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:  # binascii.Error, or plain for characters that are not ASCII
         message = f"{place}: {error}"
         raise UnreadableError(message) from error
 
@@ -216,10 +216,16 @@ def _decode_bytes(raw: Any, place: str) -> bytes:
 def _decode_time(raw: Any, place: str) -> datetime:
     _expect(raw, str, place)
     try:
-        return datetime.fromisoformat(raw)
-    except ValueError as error:
+        time = datetime.fromisoformat(raw)
+        in_utc = time.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
         message = f"{place}: {error}"
         raise UnreadableError(message) from error
+    if time.tzinfo is None:
+        # Read as local time it would differ from machine to machine.
+        message = f"{place}: time without a zone"
+        raise UnreadableError(message)
+    return in_utc
 
 
 def _expect(raw: Any, kind: type, place: str) -> None:

@@ -18,6 +18,7 @@ from sagentry.server.domain.messages import (
     TextPart,
     ThinkingPart,
     ToolCall,
+    ToolResult,
 )
 from sagentry.server.domain.runs import AgentStatus, Run, RunError
 
@@ -220,7 +221,7 @@ class AgentState:
 
         Raises:
             ValueError: The patch does not fit: it is of an older revision, or names a message that does
-                not grow.
+                not grow or a part that it does not have.
         """
         if patch.revision <= self.revision:
             problem = f"patch {patch.revision} is not newer than state {self.revision}"
@@ -271,14 +272,17 @@ def _part_opened(state: AgentState, change: PartOpened) -> None:
     index = state.growing_index(change.message_id)
     message = state.messages[index]
     state.messages[index] = replace(message, parts=(*message.parts, change.part))
-    if message.role.value == "tool":
-        state.started_calls.discard(getattr(change.part, "call_id", ""))
+    if isinstance(change.part, ToolResult):
+        state.started_calls.discard(change.part.call_id)
 
 
 def _text_grown(state: AgentState, change: TextGrown) -> None:
     index = state.growing_index(change.message_id)
     message = state.messages[index]
     parts = list(message.parts)
+    if not 0 <= change.part_index < len(parts):
+        problem = f"message {change.message_id} has no part {change.part_index}"
+        raise ValueError(problem)
     part = parts[change.part_index]
     match part:
         case TextPart() | ThinkingPart():
@@ -354,19 +358,41 @@ def merge_patches(patches: Iterable[Patch]) -> Patch | None:
     """Joins patches into one that has the same effect, without what a later change replaces.
 
     What was recorded of a message while it grew is left out once the message is finished in the same
-    merge, and only the last record of a run stays. Returns None for no patches.
+    merge, and of successive records of one run only the last stays. Returns None for no patches.
     """
     ordered = list(patches)
     if not ordered:
         return None
-    changes = [change for patch in ordered for change in patch.changes]
-    finished = {c.message.message_id: c.message for c in changes if isinstance(c, MessageFinished)}
-    last_run = {c.run.run_id: i for i, c in enumerate(changes) if isinstance(c, RunRecorded)}
     merged: list[Change] = []
-    for index, change in enumerate(changes):
-        if isinstance(change, PartOpened | TextGrown) and change.message_id in finished:
-            continue
-        if isinstance(change, RunRecorded) and last_run[change.run.run_id] != index:
-            continue
+    # Backwards, since a change is replaced by later ones only.
+    settled: dict[str, set[str]] = {}
+    run_id: str | None = None
+    for change in reversed([change for patch in ordered for change in patch.changes]):
+        match change:
+            case MessageFinished(message=message):
+                settled[message.message_id] = {one.call_id for one in message.tool_results()}
+            case MessageBegun(message=message):
+                settled.pop(message.message_id, None)
+            case PartOpened() | TextGrown() if _is_replaced(change, settled):
+                continue
+            case RunRecorded(run=run):
+                # Records of other runs between two of one run are why both stay: the order of the runs,
+                # and with it which of them are forgotten, depends on it.
+                if run.run_id == run_id:
+                    continue
+                run_id = run.run_id
+            case _:
+                pass
         merged.append(change)
+    merged.reverse()
     return Patch(revision=ordered[-1].revision, changes=tuple(merged))
+
+
+def _is_replaced(change: PartOpened | TextGrown, settled: dict[str, set[str]]) -> bool:
+    """Whether the message is finished later, and a tool's result is in what it becomes."""
+    calls = settled.get(change.message_id)
+    if calls is None:
+        return False
+    if isinstance(change, PartOpened) and isinstance(change.part, ToolResult):
+        return change.part.call_id in calls
+    return True

@@ -1,86 +1,58 @@
-"""The journal on SQLite: one writer thread, group commit, callbacks in order.
+"""The journal on SQLite: group commit, callbacks in order, reads that hold no write up.
 
-Whatever is ready goes into one transaction and one fsync, however many agents wrote it; there is no timer.
-Nothing is kept in memory but counters.
+Nothing is kept in memory but counters and the ids of removals that a full disk keeps from being written.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
-import queue
 import sqlite3
-import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from sagentry.server.domain.scope import ConversationKey, ScopeKey, ScopeKind
-from sagentry.server.errors import LimitExceededError, SagentryError, UnavailableError
-from sagentry.server.journal.schema import open_journal
+from sagentry.server.domain.scope import ConversationKey
+from sagentry.server.errors import LimitExceededError, UnavailableError
+from sagentry.server.journal import rows
+from sagentry.server.journal.rows import EntryFacts, View
+from sagentry.server.journal.schema import JournalFile, read_error
+from sagentry.server.journal.writer import (
+    Append,
+    Barrier,
+    Close,
+    Committed,
+    Note,
+    Operation,
+    Remove,
+    Writer,
+)
 from sagentry.server.ports import JournalEntry, JournalRecord
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-BATCH = 512
-"""Most operations of one transaction."""
-
 DEFAULT_MAX_BYTES = 1024 * 1024 * 1024
-
-_COLUMNS = (
-    "entry_id, scope_kind, tenant, scope_partition, conversation_id, agent_id, kind, epoch, revision, "
-    "payload, size, create_time"
-)
-
-OnDurable = Callable[[Sequence[int], Exception | None], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Append:
-    conversation: ConversationKey
-    agent_id: str
-    records: Sequence[JournalRecord]
-    entry_ids: Sequence[int]
-    size: int
-    on_durable: OnDurable
-
-
-@dataclass(frozen=True, slots=True)
-class _Remove:
-    entry_ids: Sequence[int]
-    reason: str | None
-    """None removes; a text moves to quarantine with it."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    read: Callable[[sqlite3.Connection], object]
-    done: asyncio.Future[object]
-
-
-class _Close:
-    pass
-
-
-_Operation = _Append | _Remove | _Read | _Close
 
 
 class SqliteJournal:
-    """Implements the journal port.
+    """Implements the journal port. Its methods are for the event loop that it was made on.
 
     Args:
-        path: The file.
+        path: The file. Beside it are SQLite's own `-wal` and `-shm`, and the lock `-lock`.
         fsync: False leaves the last moments to the operating system: a power cut may take them.
         max_bytes: Most bytes of payload; an append over it is refused.
         max_pages: Most pages of the file, for tests of a full disk; None for no limit.
 
+    Attributes:
+        total_entries: Entries on disk.
+        total_bytes: Bytes of their payloads.
+
     Raises:
-        SagentryError: As `open_journal`.
+        SagentryError: As `JournalFile`.
     """
 
     def __init__(
@@ -91,26 +63,30 @@ class SqliteJournal:
         max_bytes: int = DEFAULT_MAX_BYTES,
         max_pages: int | None = None,
     ) -> None:
-        """Opens the file and starts the writer thread."""
+        """Opens the file and starts the writer."""
         self._path = path
         self._max_bytes = max_bytes
-        self._connection = open_journal(path, fsync=fsync)
-        if max_pages is not None:
-            self._connection.execute(f"PRAGMA max_page_count = {max_pages}")
-        count, size, last, last_set_aside = self._connection.execute(
-            "SELECT COUNT(*), COALESCE(SUM(size), 0), COALESCE(MAX(entry_id), 0), "
-            "(SELECT COALESCE(MAX(entry_id), 0) FROM quarantine) FROM entries"
-        ).fetchone()
-        self.total_entries: int = count
-        self.total_bytes: int = size
-        self._last_id = max(last, last_set_aside)
+        self._file = JournalFile(path, fsync=fsync)
+        try:
+            if max_pages is not None:
+                self._file.writing.execute(f"PRAGMA max_page_count = {max_pages}")
+            self.total_entries, self.total_bytes, self._last_id = rows.totals(self._file.reading)
+        except sqlite3.Error as error:
+            self._file.close()
+            raise read_error(error, path) from error
         self._pending_bytes = 0
+        self._is_failing = False
         self._loop = asyncio.get_running_loop()
-        self._queue: queue.SimpleQueue[_Operation] = queue.SimpleQueue()
-        self._is_closed = False
-        self.commits = 0
-        self._thread = threading.Thread(target=self._write, name="sagentry-journal", daemon=True)
-        self._thread.start()
+        self._finished: asyncio.Future[None] | None = None
+        self._readers = ThreadPoolExecutor(1, thread_name_prefix="sagentry-journal-reader")
+        self._writer = Writer(
+            self._file.writing, fsync=fsync, reserved=self._last_id, tell=self._committed
+        )
+
+    @property
+    def commits(self) -> int:
+        """Transactions that were committed since the journal was opened."""
+        return self._writer.commits
 
     # --- the port
 
@@ -120,272 +96,173 @@ class SqliteJournal:
         agent_id: str,
         records: Sequence[JournalRecord],
         *,
-        on_durable: OnDurable,
+        on_durable: Callable[[Sequence[int], Exception | None], None],
     ) -> None:
-        """Appends records together; see the port."""
-        size = sum(len(record.payload.encode()) for record in records)
-        refusal = self._refusal(size)
-        if refusal is not None:
-            # Through the writer's queue, so that callbacks keep the order of the appends.
-            self._put(_Append(conversation, agent_id, (), (), 0, _refusing(on_durable, refusal)))
+        """Appends records together; see the port.
+
+        Raises:
+            UnavailableError: SERVER_DRAINING: the journal is closed. `on_durable` is not called.
+        """
+        sizes = [rows.size_of(record.payload) for record in records]
+        actual = self.total_bytes + self._pending_bytes + sum(sizes)
+        if actual > self._max_bytes:
+            refusal = LimitExceededError(
+                "JOURNAL_FULL",
+                "the server's journal has reached its limit",
+                limit=self._max_bytes,
+                actual=actual,
+            )
+            # Through the writer, so that callbacks keep the order of the appends.
+            self._put(Append(conversation, agent_id, (), 0, (), on_durable, refusal))
             return
-        self._pending_bytes += size
-        entry_ids = range(self._last_id + 1, self._last_id + 1 + len(records))
+        self._put(
+            Append(conversation, agent_id, tuple(records), self._last_id + 1, sizes, on_durable)
+        )
+        self._pending_bytes += sum(sizes)
         self._last_id += len(records)
-        self._put(_Append(conversation, agent_id, records, entry_ids, size, on_durable))
 
     def remove(self, entry_ids: Sequence[int]) -> None:
-        """Removes acknowledged entries; see the port."""
-        if not self._is_closed:
-            self._put(_Remove(tuple(entry_ids), None))
+        """Removes acknowledged entries; see the port. Does nothing once the journal is closed."""
+        self._put_if_open(Remove(tuple(entry_ids)))
 
     def set_aside(self, entry_ids: Sequence[int], reason: str) -> None:
-        """Moves entries to quarantine; see the port."""
-        if not self._is_closed:
-            self._put(_Remove(tuple(entry_ids), reason))
+        """Moves entries to quarantine; see the port. Does nothing once the journal is closed."""
+        self._put_if_open(Remove(tuple(entry_ids), reason))
+
+    def note_attempt(self, entry_ids: Sequence[int], reason: str) -> None:
+        """Counts a failed attempt; see the port. Does nothing once the journal is closed."""
+        self._put_if_open(Note(tuple(entry_ids), reason))
 
     async def read(self, conversation: ConversationKey) -> Sequence[JournalEntry]:
-        """Returns the entries of a conversation, oldest first."""
-        key = _key(conversation)
+        """Returns the entries of a conversation, oldest first.
 
-        def read(connection: sqlite3.Connection) -> list[JournalEntry]:
-            rows = connection.execute(
-                f"SELECT {_COLUMNS} FROM entries WHERE scope_kind = ? AND tenant = ? "  # noqa: S608
-                "AND scope_partition = ? AND conversation_id = ? ORDER BY entry_id",
-                key,
-            )
-            return [_entry(row) for row in rows]
-
-        return await self._ask(read)
+        Raises:
+            CorruptDataError: JOURNAL_CORRUPT: the file was damaged meanwhile.
+            UnavailableError: SERVER_DRAINING: the journal is closed; JOURNAL_UNUSABLE.
+        """
+        return await self._ask(lambda reading, view: rows.read(reading, conversation, view))
 
     async def conversations(self) -> Sequence[tuple[ConversationKey, str]]:
-        """Returns (conversation, newest agent_id) of everything that has entries."""
+        """Returns (conversation, newest agent_id) of everything that has entries. Raises as `read`."""
+        return await self._ask(rows.conversations)
 
-        def read(connection: sqlite3.Connection) -> list[tuple[ConversationKey, str]]:
-            # With a bare MAX, SQLite takes the other columns from the row that has it.
-            rows = connection.execute(
-                "SELECT scope_kind, tenant, scope_partition, conversation_id, agent_id, MAX(entry_id) "
-                "FROM entries GROUP BY scope_kind, tenant, scope_partition, conversation_id "
-                "ORDER BY MIN(entry_id)"
-            )
-            return [(_conversation(row), row[4]) for row in rows]
+    async def list_facts(
+        self, *, after: int = 0, limit: int = 100, quarantined: bool = False
+    ) -> Sequence[EntryFacts]:
+        """Returns a page of entries with an id over `after`, oldest first. Raises as `read`.
 
-        return await self._ask(read)
+        For operators: no content. Pass the last `entry_id` of a page for the next one.
+        """
+        return await self._ask(
+            partial(rows.list_facts, quarantined=quarantined, after=after, limit=limit)
+        )
 
     # --- life
 
     async def close(self) -> None:
-        """Writes what is queued and closes the file. Idempotent."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._queue.put(_Close())
-        await asyncio.to_thread(self._thread.join)
+        """Writes what is queued, answers who reads, and closes the file. Idempotent."""
+        if self._finished is None:
+            self._writer.put(Close())
+            self._finished = self._loop.run_in_executor(None, self._finish)
+        # A cancelled waiter must not leave the file open for those after it.
+        await asyncio.shield(self._finished)
 
-    def _put(self, operation: _Operation) -> None:
-        if self._is_closed:
+    def _finish(self) -> None:
+        self._writer.join()
+        self._readers.shutdown()
+        self._file.close()
+
+    def _put(self, operation: Operation) -> None:
+        if self._finished is not None:
             raise UnavailableError("SERVER_DRAINING", "the journal is closed")
-        self._queue.put(operation)
+        self._writer.put(operation)
 
-    async def _ask(self, read: Callable[[sqlite3.Connection], T]) -> T:
-        done: asyncio.Future[object] = self._loop.create_future()
-        self._put(_Read(read, done))
-        answer: T = await done  # type: ignore[assignment] # what `read` returned
-        return answer
+    def _put_if_open(self, operation: Remove | Note) -> None:
+        if self._finished is None and operation.entry_ids:
+            self._writer.put(operation)
 
-    def _refusal(self, size: int) -> SagentryError | None:
-        actual = self.total_bytes + self._pending_bytes + size
-        if actual <= self._max_bytes:
-            return None
-        return LimitExceededError(
-            "JOURNAL_FULL",
-            "the server's journal has reached its limit",
-            limit=self._max_bytes,
-            actual=actual,
-        )
+    # --- reading
 
-    # --- the writer thread
+    async def _ask(self, read: Callable[[sqlite3.Connection, View], T]) -> T:
+        """Reads, on the reader's connection, once everything put before is committed."""
+        answer: asyncio.Future[T] = self._loop.create_future()
+        up_to = self._last_id
 
-    def _write(self) -> None:
-        is_open = True
-        while is_open:
-            batch = self._take()
-            if isinstance(batch[-1], _Close):
-                batch.pop()
-                is_open = False
-            for group in _groups(batch):
-                self._do(group)
-        self._connection.close()
+        def reached(without: frozenset[int]) -> None:
+            view = View(up_to, without)
+            self._readers.submit(self._answer, lambda reading: read(reading, view), answer)
 
-    def _take(self) -> list[_Operation]:
-        """Waits for an operation and takes all that are ready; a close ends the batch."""
-        batch = [self._queue.get()]
-        while len(batch) < BATCH and not isinstance(batch[-1], _Close):
-            try:
-                batch.append(self._queue.get_nowait())
-            except queue.Empty:
-                break
-        return batch
-
-    def _do(self, group: Sequence[_Operation]) -> None:
-        first = group[0]
-        if isinstance(first, _Read):
-            self._answer(first)
-            return
-        error = self._transaction(group)
-        if error is not None and len(group) > 1:
-            # One by one: an append that does not fit must not refuse those that do.
-            for operation in group:
-                self._do([operation])
-            return
-        self._tell(group, error)
-
-    def _transaction(self, group: Sequence[_Operation]) -> Exception | None:
-        connection = self._connection
+        self._put(Barrier(reached))
         try:
-            connection.execute("BEGIN IMMEDIATE")
-            removed = [self._apply(operation) for operation in group]
-            connection.execute("COMMIT")
+            return await answer
         except sqlite3.Error as error:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            return error
-        self.commits += 1
-        for count, size in removed:
-            self.total_entries -= count
-            self.total_bytes -= size
-        return None
+            raise read_error(error, self._path) from error
 
-    def _apply(self, operation: _Operation) -> tuple[int, int]:
-        """Does one operation inside the transaction; returns (entries, bytes) that it removed."""
-        match operation:
-            case _Append():
-                self._insert(operation)
-                return 0, 0
-            case _Remove():
-                return self._delete(operation)
-            case _:
-                return 0, 0
-
-    def _insert(self, append: _Append) -> None:
-        now = datetime.now(UTC).isoformat()
-        key = _key(append.conversation)
-        self._connection.executemany(
-            f"INSERT INTO entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
-            [
-                (
-                    entry_id,
-                    *key,
-                    append.agent_id,
-                    record.kind,
-                    record.epoch,
-                    record.revision,
-                    record.payload,
-                    len(record.payload.encode()),
-                    now,
-                )
-                for entry_id, record in zip(append.entry_ids, append.records, strict=True)
-            ],
-        )
-
-    def _delete(self, remove: _Remove) -> tuple[int, int]:
-        count = size = 0
-        for entry_id in remove.entry_ids:
-            row = self._connection.execute(
-                "SELECT size FROM entries WHERE entry_id = ?", (entry_id,)
-            ).fetchone()
-            if row is None:
-                continue
-            if remove.reason is not None:
-                self._connection.execute(
-                    f"INSERT INTO quarantine ({_COLUMNS}, reason, quarantine_time) "  # noqa: S608
-                    f"SELECT {_COLUMNS}, ?, ? FROM entries WHERE entry_id = ?",
-                    (remove.reason, datetime.now(UTC).isoformat(), entry_id),
-                )
-            self._connection.execute("DELETE FROM entries WHERE entry_id = ?", (entry_id,))
-            count, size = count + 1, size + row[0]
-        return count, size
-
-    def _answer(self, asked: _Read) -> None:
+    def _answer(self, read: Callable[[sqlite3.Connection], T], answer: asyncio.Future[T]) -> None:
         try:
-            answer = asked.read(self._connection)
+            found = read(self._file.reading)
         except Exception as error:  # noqa: BLE001 - handed to who asked
-            self._call_back(functools.partial(_fail, asked.done, error))
-            return
-        self._call_back(lambda: _succeed(asked.done, answer))
-
-    def _tell(self, group: Sequence[_Operation], error: Exception | None) -> None:
-        appends = [operation for operation in group if isinstance(operation, _Append)]
-        refusal = self._refusal_of(error) if error is not None else None
-        if refusal is not None:
-            logger.error("the journal cannot be written", extra={"cause": str(error)})
-        if refusal is None:
-            self.total_entries += sum(len(append.records) for append in appends)
-            self.total_bytes += sum(append.size for append in appends)
-        if not appends:
-            return
-
-        def tell() -> None:
-            for append in appends:
-                self._pending_bytes -= append.size
-                append.on_durable([] if refusal else append.entry_ids, refusal)
-
-        self._call_back(tell)
-
-    def _refusal_of(self, error: Exception) -> SagentryError:
-        return LimitExceededError(
-            "JOURNAL_FULL",
-            f"the server's journal cannot be written: {error}",
-            limit=self._max_bytes,
-            actual=self.total_bytes,
-        )
+            self._call_back(partial(_fail, answer, error))
+        else:
+            self._call_back(partial(_succeed, answer, found))
 
     def _call_back(self, call: Callable[[], None]) -> None:
         try:
             self._loop.call_soon_threadsafe(call)
         except RuntimeError:
             # The loop is closed: the process is ending, and nobody waits any more.
-            logger.debug("nobody to tell of a journal write")
+            logger.debug("nobody to tell of a journal read")
+
+    # --- what came of it, on the event loop
+
+    def _committed(self, committed: Committed) -> None:
+        """Counts first, so that a callback sees the journal as it is."""
+        self.total_entries -= committed.removed
+        self.total_bytes -= committed.removed_bytes
+        for append in committed.appends:
+            self._pending_bytes -= sum(append.sizes)
+            if committed.error is None:
+                self.total_entries += len(append.records)
+                self.total_bytes += sum(append.sizes)
+        self._note_health(committed)
+        error = None if committed.error is None else self._refusal(committed.error)
+        for append in committed.appends:
+            refused = append.refused or error
+            try:
+                append.on_durable([] if refused else append.entry_ids, refused)
+            except Exception as fault:  # noqa: BLE001 - one agent's fault is not its neighbours'
+                self._loop.call_exception_handler(
+                    {"message": "a callback of the journal failed", "exception": fault}
+                )
+
+    def _note_health(self, committed: Committed) -> None:
+        """Logs when the disk begins to fail and when it works again, not each append between."""
+        is_failing = isinstance(committed.error, sqlite3.Error)
+        if is_failing and not self._is_failing:
+            logger.error("the journal cannot be written", extra={"cause": str(committed.error)})
+        has_written = committed.error is None and any(a.records for a in committed.appends)
+        if has_written and self._is_failing:
+            logger.info("the journal can be written again")
+        self._is_failing = is_failing or (self._is_failing and not has_written)
+
+    def _refusal(self, error: Exception) -> Exception:
+        if not isinstance(error, sqlite3.Error):
+            return error  # a record that no disk could keep: the fault of who wrote it
+        refusal = LimitExceededError(
+            "JOURNAL_FULL",
+            f"the server's journal cannot be written: {error}",
+            limit=self._max_bytes,
+            actual=self.total_bytes,
+        )
+        refusal.__cause__ = error
+        return refusal
 
 
-def _groups(batch: Sequence[_Operation]) -> list[list[_Operation]]:
-    """Cuts a batch into transactions: reads stand alone, so they see all that was put before them."""
-    groups: list[list[_Operation]] = []
-    for operation in batch:
-        if isinstance(operation, _Read) or not groups or isinstance(groups[-1][0], _Read):
-            groups.append([operation])
-        else:
-            groups[-1].append(operation)
-    return groups
+def _succeed(answer: asyncio.Future[T], found: T) -> None:
+    if not answer.done():
+        answer.set_result(found)
 
 
-def _refusing(on_durable: OnDurable, refusal: SagentryError) -> OnDurable:
-    return lambda _ids, _error: on_durable([], refusal)
-
-
-def _key(conversation: ConversationKey) -> tuple[str, str, str, str]:
-    scope = conversation.scope
-    return scope.kind.value, scope.tenant, scope.partition, conversation.conversation_id
-
-
-def _conversation(row: Sequence[str]) -> ConversationKey:
-    return ConversationKey(ScopeKey(ScopeKind(row[0]), row[1], row[2]), row[3])
-
-
-def _entry(row: sqlite3.Row | tuple[object, ...]) -> JournalEntry:
-    entry_id, kind, tenant, partition, conversation, agent, what, epoch, revision, payload, *_ = row
-    return JournalEntry(
-        entry_id=int(str(entry_id)),
-        conversation=_conversation((str(kind), str(tenant), str(partition), str(conversation))),
-        agent_id=str(agent),
-        record=JournalRecord(str(what), int(str(epoch)), int(str(revision)), str(payload)),
-    )
-
-
-def _succeed(done: asyncio.Future[object], answer: object) -> None:
-    if not done.done():
-        done.set_result(answer)
-
-
-def _fail(done: asyncio.Future[object], error: Exception) -> None:
-    if not done.done():
-        done.set_exception(error)
+def _fail(answer: asyncio.Future[T], error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)
