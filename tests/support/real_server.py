@@ -82,6 +82,7 @@ class RealServer:
         (folder / "config.yaml").write_text(yaml.safe_dump(settings))
         self.process: asyncio.subprocess.Process | None = None
         self.calls_seen: list[str] = []
+        self.address = ""
         self._clients = contextlib.AsyncExitStack()
 
     async def start(self) -> ScopedClient:
@@ -108,7 +109,8 @@ class RealServer:
         async with asyncio.timeout(60):
             line = await self.process.stdout.readline()
         assert line.startswith(b"sagentry: ready"), (self.folder / "log").read_text()[-3000:]
-        client = Client.connect(line.decode().removeprefix("sagentry: ready on ").strip())
+        self.address = line.decode().removeprefix("sagentry: ready on ").strip()
+        client = Client.connect(self.address)
         await self._clients.enter_async_context(client)
         return client.scope("acme")
 
