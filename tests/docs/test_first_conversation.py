@@ -21,7 +21,7 @@ def commands() -> list[list[str]]:
     text = README.read_text(encoding="utf-8")
     block = re.search(r"with nothing but `grpcurl`:\n\n```console\n(.*?)```", text, re.DOTALL)
     assert block is not None
-    lines = block.group(1).split("\n$ ")
+    lines = block.group(1).replace("\\\n", " ").split("\n$ ")
     return [shlex.split(line.removeprefix("$ ")) for line in lines]
 
 
