@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Generates what is made from the protos: the Python code beside them and the pages in docs/contract.
+"""Generates what is made from the protos and the settings: Python code and pages of the docs.
 
     tools/proto.py            writes both into the tree
     tools/proto.py --check    makes them elsewhere and names every file that differs; exit 1 if one does
@@ -17,11 +17,13 @@ import tempfile
 from pathlib import Path
 
 import contract_docs
+import settings_docs
 from contract import load
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = Path("protos")
 DOCS = Path("docs/contract")
+SETTINGS_PAGE = Path("docs/configuration.md")
 GENERATED = "*_pb2*.py*"
 PLUGINS = ("python", "grpc_python", "mypy", "mypy_grpc")
 
@@ -53,10 +55,12 @@ def generate(target: Path) -> None:
     (target / PROTOS).mkdir(parents=True, exist_ok=True)
     generate_code(target / PROTOS)
     contract_docs.write(load(ROOT / PROTOS), target / DOCS)
+    settings_docs.write(target / SETTINGS_PAGE)
 
 
 def generated_files(root: Path) -> set[Path]:
     files = {*(root / PROTOS).rglob(GENERATED), *(root / DOCS).rglob("*.md")}
+    files |= {path for path in [root / SETTINGS_PAGE] if path.exists()}
     return {path.relative_to(root) for path in files if "__pycache__" not in path.parts}
 
 
@@ -68,9 +72,9 @@ def differences(made: Path) -> list[str]:
         if path not in have:
             lines.append(f"{path}: missing")
         elif path not in want:
-            lines.append(f"{path}: no proto makes it any more")
+            lines.append(f"{path}: nothing makes it any more")
         elif (made / path).read_bytes() != (ROOT / path).read_bytes():
-            lines.append(f"{path}: not what the protos say")
+            lines.append(f"{path}: not what its source says")
     return lines
 
 

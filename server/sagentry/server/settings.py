@@ -162,7 +162,7 @@ class ProfileSettings(_Section):
 
     model: str = Field(default="script:demo", min_length=1)
     """The model: `script:demo`, or `script:FILE` for a script of your own; a relative path starts at
-    the working folder. Default: script:demo."""
+    the folder of the configuration file. Default: script:demo."""
 
     system_prompt: str = Field(default="", repr=False)
     """Instructions for the model. Default: none."""
@@ -256,3 +256,10 @@ class Settings(_Section):
 
     log_format: Literal["text", "json"] = "text"
     """Form of the log lines on stderr. Default: text."""
+
+
+SECTIONS: dict[str, type[BaseModel]] = {"journal": JournalSettings, "limits": LimitSettings}
+"""Settings that are a group of settings."""
+
+MAPS: dict[str, type[BaseModel]] = {"plugins": PluginSettings, "profiles": ProfileSettings}
+"""Settings that are groups of settings by name."""

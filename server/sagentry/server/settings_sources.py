@@ -15,9 +15,12 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from sagentry.server.settings import PluginSettings, Settings
+from sagentry.server.settings import MAPS, SECTIONS, Settings
 
 ENVIRONMENT_PREFIX = "SAGENTRY_"
+
+SCRIPT = "script:"
+DEMO_SCRIPT = "script:demo"
 
 _Path = tuple[str, ...]
 
@@ -145,10 +148,7 @@ def _variables(environ: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         if not name.startswith(ENVIRONMENT_PREFIX):
             continue
         path = tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
-        if path[0] == "plugins":
-            is_known = len(path) == 3 and path[2] in PluginSettings.model_fields  # noqa: PLR2004 plugins, name, key
-        else:
-            is_known = len(path) == 1 and path[0] in Settings.model_fields
+        is_known = path[-1] in _keys_of(path[:-1])
         if is_known:
             found[name] = path
     return found
@@ -188,8 +188,18 @@ def _read_yaml(file: str, text: str, values: _Values) -> None:
             raise SettingsError(problem)
         _note_lines(file, node, (), values.places)
         values.data = loader.construct_document(node)
+        _anchor_scripts(values.data, Path(file).absolute().parent)
     finally:
         loader.dispose()
+
+
+def _anchor_scripts(data: dict[str, Any], folder: Path) -> None:
+    """Makes the scripts that a file names relative to the file, wherever the server is started."""
+    profiles = data.get("profiles")
+    for profile in profiles.values() if isinstance(profiles, dict) else ():
+        model = profile.get("model") if isinstance(profile, dict) else None
+        if isinstance(model, str) and model.startswith(SCRIPT) and model != DEMO_SCRIPT:
+            profile["model"] = f"{SCRIPT}{folder / model.removeprefix(SCRIPT)}"
 
 
 def _note_lines(file: str, node: yaml.Node, path: _Path, places: dict[_Path, str]) -> None:
@@ -217,7 +227,7 @@ def _problem(detail: ErrorDetails, values: _Values) -> SettingsProblem:
     path = tuple(str(part) for part in detail["loc"] if part != "[key]")
     name = ".".join(path)
     if detail["type"] == "extra_forbidden":
-        guess = difflib.get_close_matches(path[-1], _known_keys(path), n=1)
+        guess = difflib.get_close_matches(path[-1], _keys_of(path[:-1]), n=1)
         hint = f"; did you mean {guess[0]!r}?" if guess else ""
         message = f"unknown key {name!r}{hint}"
     else:
@@ -226,6 +236,15 @@ def _problem(detail: ErrorDetails, values: _Values) -> SettingsProblem:
     return SettingsProblem(values.place_of(path), message)
 
 
-def _known_keys(path: _Path) -> list[str]:
-    section: type[BaseModel] = Settings if len(path) == 1 else PluginSettings
-    return list(section.model_fields)
+def _keys_of(section: _Path) -> list[str]:
+    """Returns the keys of a section of the settings: the top, `journal`, `plugins.NAME`; none if unknown."""
+    match section:
+        case ():
+            model: type[BaseModel] | None = Settings
+        case (name,):
+            model = SECTIONS.get(name)
+        case (name, _):
+            model = MAPS.get(name)
+        case _:
+            model = None
+    return list(model.model_fields) if model is not None else []
