@@ -24,7 +24,7 @@ demo: setup ## Plays what there is: a server, an example plugin, what is attache
 test: setup ## Runs the tests
 	@$(VENV_PYTHON) -m pytest $(ARGS)
 
-soak: setup ## Runs the tests that take minutes
+soak: setup ## Runs the tests that take minutes, and searches new examples for every property
 	@tools/soak.sh $(ARGS)
 
 bench: setup ## Runs the benchmarks

@@ -1,6 +1,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+# The gate tries the same examples every time: a red gate means a change, never a lucky draw. `make soak`
+# searches with new ones. No deadlines: a slow machine is no failure.
+settings.register_profile("gate", derandomize=True, deadline=None)
+settings.register_profile("soak", max_examples=2000, deadline=None)
+settings.load_profile("gate")
 
 
 @pytest.fixture(scope="session")

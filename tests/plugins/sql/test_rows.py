@@ -88,9 +88,7 @@ async def test_content_survives_the_database(
     assert rows[0].content.SerializeToString() == content.SerializeToString()
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(
     values=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=8),
     metadata=st.text(st.characters(exclude_categories=["Cs"])),

@@ -249,7 +249,7 @@ def conversations(draw: st.DrawFn) -> list[Message]:
     return messages
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(conversations())
 def test_no_conversation_is_stuck_because_the_provider_refuses_its_history(
     messages: list[Message],
@@ -259,7 +259,7 @@ def test_no_conversation_is_stuck_because_the_provider_refuses_its_history(
     assert model_view(view) == view or view[-1].text() in {CONTINUATION, OPENING}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(conversations())
 def test_nothing_that_a_provider_takes_is_lost(messages: list[Message]) -> None:
     def visible(source: list[Message] | tuple[Message, ...]) -> list[str]:
@@ -284,7 +284,7 @@ def test_nothing_that_a_provider_takes_is_lost(messages: list[Message]) -> None:
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(conversations())
 def test_a_view_that_grows_message_by_message_is_the_view_made_at_once(
     messages: list[Message],

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sagentry.server.domain.events import Snapshot
@@ -50,7 +50,6 @@ class Writer:
         )
 
 
-@settings(deadline=None)
 @given(steps)
 async def test_resuming_at_every_cursor_gives_no_gap_and_no_duplicate(written):
     writer = Writer(max_bytes=1_000_000)
@@ -70,7 +69,6 @@ async def test_resuming_at_every_cursor_gives_no_gap_and_no_duplicate(written):
     assert got.sequences == list(range(1, writer.log.sequence + 1))
 
 
-@settings(deadline=None)
 @given(steps, st.integers(500, 5000))
 async def test_a_slow_reader_is_told_of_everything_that_it_misses(written, max_bytes):
     writer = Writer(max_bytes)
@@ -94,7 +92,6 @@ async def test_a_slow_reader_is_told_of_everything_that_it_misses(written, max_b
     assert accounted == writer.log.sequence
 
 
-@settings(deadline=None)
 @given(steps, st.integers(500, 5000))
 async def test_the_offset_of_a_delta_is_what_the_reader_has(written, max_bytes):
     writer = Writer(max_bytes)

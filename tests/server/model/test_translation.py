@@ -131,7 +131,7 @@ def split(source: str, cuts: list[int]) -> list[str]:
     return ["".join(halves[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     strange,
     st.lists(st.integers(0, 200), max_size=8),
@@ -178,7 +178,7 @@ async def test_half_a_character_becomes_a_mark_and_is_counted() -> None:
     assert model.replaced_surrogates == 4
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=4),
     st.sampled_from(["numbered", "blocks", "all zero", "no index"]),
