@@ -16,6 +16,7 @@ EXTRAS = {
     "click": "cli",
     "langchain_core": "server",
     "pydantic": "server",
+    "prompt_toolkit": "cli",
     "rich": "cli",
     "sqlalchemy": "server",
     "yaml": "server",
