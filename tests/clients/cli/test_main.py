@@ -13,7 +13,7 @@ from sagentry.cli.main import EXTRAS, missing_extra
 
 ROOT = Path(__file__).parents[3]
 
-MODULES = {"langchain-core": "langchain_core", "pyyaml": "yaml"}
+MODULES = {"prompt-toolkit": "prompt_toolkit", "langchain-core": "langchain_core", "pyyaml": "yaml"}
 """Where the name of the module differs from that of the distribution."""
 
 WITHOUT = """
