@@ -38,7 +38,7 @@ async def test_a_killed_writer_keeps_every_acknowledged_group_whole_and_in_order
 ) -> None:
     """A removed group may come back; a removal takes nothing but its own group, and all of it."""
     path = tmp_path / "j.db"
-    chance = random.Random(seed)  # noqa: S311 - to choose a moment, not a secret
+    chance = random.Random(seed)
     acknowledged = await asyncio.to_thread(kill_after, path, chance.randrange(1, 600))
 
     found: list[tuple[int, str]] = []

@@ -15,9 +15,12 @@ from sagentry.api.agent.v1 import agent_pb2, agent_service_pb2_grpc, event_servi
 from sagentry.api.agent.v1 import agent_service_pb2 as pb
 from sagentry.api.agent.v1 import event_service_pb2 as event_pb
 from sagentry.api.type.v1 import display_pb2, message_pb2, scope_pb2
+from sagentry.client._arrivals import Call
 from sagentry.client._calls import Metadata, call
 from sagentry.client._channel import Option, new_channel
+from sagentry.client._follow import Follower, Place
 from sagentry.client._stream import EventStream
+from sagentry.client._view import AgentView
 
 SHORT = timedelta(seconds=5)
 MIDDLE = timedelta(seconds=10)
@@ -321,6 +324,76 @@ class ScopedClient:
             wake=wake,
         )
         return EventStream(self._events.SubscribeEvents(request, metadata=self._metadata))
+
+    def follow(
+        self,
+        agent_id: str,
+        *,
+        view: AgentView | None = None,
+        place: Place | None = None,
+        debug: bool = False,
+        viewer_id: str = "",
+        wake: bool = False,
+    ) -> Follower:
+        """Follows an agent across cuts, restarts of the server and the agent's own sleep.
+
+            async with scope.follow("order-17") as following:
+                async for item in following: ...
+
+        Args:
+            agent_id: The agent.
+            view: What a follower before knew; with its `place`.
+            place: Where it stood.
+            debug: Whether debug events are wanted as well.
+            viewer_id: Who looks; empty for nobody.
+            wake: Whether to wake the agent if it sleeps.
+        """
+        request = event_pb.SubscribeEventsRequest(
+            scope=self._scope,
+            agent_id=agent_id,
+            debug=debug,
+            viewer=event_pb.Viewer(viewer_id=viewer_id) if viewer_id else None,
+            wake=wake,
+        )
+        return Follower(_FollowedServer(self, request), view=view, place=place)
+
+    def _begin_stream(self, request: event_pb.SubscribeEventsRequest) -> Call:
+        return self._events.SubscribeEvents(request, metadata=self._metadata)
+
+    async def _rows_after(
+        self, conversation_id: str, change: int
+    ) -> pb.ListDisplayMessagesResponse:
+        request = pb.ListDisplayMessagesRequest(
+            scope=self._scope,
+            conversation_id=conversation_id,
+            order=pb.DISPLAY_MESSAGE_ORDER_CHANGE_ASCENDING,
+            after=change,
+        )
+        return await call(
+            self._agents.ListDisplayMessages,
+            request,
+            timeout=MIDDLE,
+            metadata=self._metadata,
+            may_repeat=False,
+        )
+
+
+class _FollowedServer:
+    """The part of a server that one follower needs."""
+
+    def __init__(self, client: ScopedClient, request: event_pb.SubscribeEventsRequest) -> None:
+        self._client = client
+        self._request = request
+
+    def subscribe(self, cursor: str) -> Call:
+        request = event_pb.SubscribeEventsRequest()
+        request.CopyFrom(self._request)
+        if cursor:
+            request.from_cursor = cursor
+        return self._client._begin_stream(request)  # noqa: SLF001
+
+    async def rows_after(self, conversation_id: str, change: int) -> pb.ListDisplayMessagesResponse:
+        return await self._client._rows_after(conversation_id, change)  # noqa: SLF001
 
 
 def user_message(text: str) -> message_pb2.Message:

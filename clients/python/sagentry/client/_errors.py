@@ -11,6 +11,7 @@ SagentryError
 ├── UnavailableError          not now; `retry_after` says when, if the server knows
 ├── DeadlineExceededError     no answer in time; the outcome is unknown
 ├── DataLossError             stored data cannot be read
+├── StreamEndedError          the server ended a stream, and says why
 └── InternalError             a fault of the server or of a plugin, and codes that are not above
 """
 
@@ -24,6 +25,8 @@ import grpc.aio
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
+
+from sagentry.api.agent.v1 import event_service_pb2
 
 DetailT = TypeVar("DetailT", bound=Message)
 
@@ -107,6 +110,26 @@ class InternalError(SagentryError):
     """A fault of the server or of a plugin."""
 
 
+class StreamEndedError(SagentryError):
+    """The server ended a stream of events.
+
+    Attributes:
+        may_reconnect: Whether subscribing again with the cursor makes sense.
+    """
+
+    def __init__(self, end: event_service_pb2.StreamEnd) -> None:
+        """`reason` is the name of a StreamEndReason without its prefix."""
+        name = _END_REASONS.Name(end.reason) if end.reason in _END_REASONS.values() else ""
+        super().__init__(
+            grpc.StatusCode.ABORTED,
+            "the server ended the stream",
+            reason=name.removeprefix("STREAM_END_REASON_"),
+        )
+        self.may_reconnect = end.reconnect
+
+
+_END_REASONS = event_service_pb2.StreamEndReason
+
 _CLASSES: dict[grpc.StatusCode, type[SagentryError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidArgumentError,
     grpc.StatusCode.NOT_FOUND: NotFoundError,
@@ -140,6 +163,21 @@ def error_from(error: grpc.aio.AioRpcError) -> SagentryError:
         if request
         else (),
     )
+
+
+def is_transient(error: SagentryError) -> bool:
+    """Whether the same call may succeed later although nobody changes anything."""
+    if isinstance(error, UnavailableError | DeadlineExceededError):
+        return True
+    # Neither the server nor a plugin said it: the connection, or a proxy, broke the call.
+    return not error.reason and error.code in _CUTS
+
+
+_CUTS = (
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+)
 
 
 def _status_of(error: grpc.aio.AioRpcError) -> status_pb2.Status:
