@@ -138,9 +138,9 @@ RULES = (
         only_ours=True,
     ),
     Rule(
-        "the command line knows the client; other commands come by entry point",
+        "the command line knows the client and its words; other commands come by entry point",
         ours("cli"),
-        only=ours("cli", "client"),
+        only=ours("cli", "client", "api"),
         only_ours=True,
     ),
     Rule(

@@ -10,9 +10,14 @@ GROUP = "sagentry.commands"
 """Entry point group: name of the command → its click command."""
 
 SUMMARIES = {
+    "agents": "List the live agents.",
+    "chat": "Talk with an agent.",
     "doctor": "Check the configuration and show all limits.",
     "plugin": "Show and judge plugins.",
     "serve": "Run the agent server.",
+    "send": "Send a message and print the answer.",
+    "transcript": "Print a conversation.",
+    "watch": "Follow an agent.",
 }
 """What `--help` says of a command without importing it."""
 

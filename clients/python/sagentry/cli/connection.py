@@ -7,6 +7,7 @@ import enum
 import functools
 import sys
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -56,7 +57,9 @@ class Connection:
 
     async def _run(self, work: Callable[[ScopedClient], Awaitable[None]]) -> None:
         async with Client.connect(self.address) as client:
-            await work(self.scope(client))
+            scope = self.scope(client)
+            await _require_server(scope)
+            await work(scope)
 
     def scope(self, client: Client) -> ScopedClient:
         """Returns the client of the chosen scope."""
@@ -118,6 +121,12 @@ def default_server(data_home: str | None) -> str:
         home = Path("~/.local/share").expanduser()
     path = home / "sagentry" / "sagentry.sock"
     return f"unix:{path}" if path.is_socket() else DEFAULT_ADDRESS
+
+
+async def _require_server(scope: ScopedClient) -> None:
+    """Raises SagentryError unless a server answers: other calls would wait for it for long."""
+    async for _ in scope.list_agents(page_size=1, timeout=timedelta(seconds=2)):
+        return
 
 
 def is_unreachable(error: SagentryError) -> bool:

@@ -109,7 +109,8 @@ def shown(row: display_pb2.DisplayMessage) -> Shown:
         case "error":
             return Shown(Kind.ERROR, "Error", safe_text(content.error.text), mark=mark)
         case _:
-            return Shown(Kind.NOTE, speaker, _note(content), mark=mark)
+            # The note says itself why it is there.
+            return Shown(Kind.NOTE, speaker, _note(content))
 
 
 def _tool_shown(row: display_pb2.DisplayMessage, mark: str) -> Shown:
@@ -130,24 +131,21 @@ def _tool_shown(row: display_pb2.DisplayMessage, mark: str) -> Shown:
 def _note(content: display_pb2.DisplayContent) -> str:
     match content.WhichOneof("body"):
         case "notification":
-            return safe_text(content.notification.text)
+            text = content.notification.text
         case "image":
-            return safe_line(f"[image {content.image.name or content.image.media_type}]")
+            text = f"[image {content.image.name or content.image.media_type}]"
         case "file_reference":
-            file = content.file_reference
-            return safe_line(f"[file {file.name or file.path}]")
+            text = f"[file {content.file_reference.name or content.file_reference.path}]"
         case "structured_data":
-            data = content.structured_data
-            return safe_text(f"[{data.format}] {data.data.json}")
+            text = f"[{content.structured_data.format}] {content.structured_data.data.json}"
         case "todo_snapshot":
             todos = content.todo_snapshot.todos
-            return safe_text(
-                "\n".join(f"{_BOXES.get(todo.status, '[?]')} {todo.content}" for todo in todos)
-            )
+            text = "\n".join(f"{_BOXES.get(todo.status, '[?]')} {todo.content}" for todo in todos)
         case "custom":
-            return safe_line(f"[{content.custom.type}]")
+            text = f"[{content.custom.type}]"
         case _:
-            return "[something that this version cannot show]"
+            text = "[something that this version cannot show]"
+    return safe_text(text)
 
 
 def is_settled(row: display_pb2.DisplayMessage) -> bool:
@@ -239,7 +237,7 @@ def as_renderable(one: Shown) -> RenderableType:
     parts: list[RenderableType] = []
     match one.kind:
         case Kind.TEXT if one.speaker == "You":
-            parts.append(Text(f"> {one.text}", "bold cyan"))
+            parts += [Text(), Text(f"> {one.text}", "bold cyan")]
         case Kind.TEXT:
             parts.append(Markdown(one.text, hyperlinks=False))
         case Kind.THINKING:
