@@ -7,7 +7,7 @@ VENV_PYTHON := .venv/bin/python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak check proto golden check-generated lock bench coverage format cleanroom clean
+.PHONY: help setup demo test soak check proto golden screens check-generated lock bench coverage format cleanroom clean
 
 help: ## Says what there is to call
 	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' $(MAKEFILE_LIST) | while read -r target text; do \
@@ -41,6 +41,9 @@ proto: setup ## Generates Python and pages from the protos
 
 check-generated: setup ## Fails if what is generated is not what the protos say
 	@$(VENV_PYTHON) tools/proto.py --check
+
+screens: setup ## Puts what a real terminal shows into the docs
+	@$(VENV_PYTHON) tools/screens.py
 
 golden: setup ## Reports breaking changes of the contract; updates its image and the golden bytes
 	@$(VENV_PYTHON) tools/golden.py

@@ -133,3 +133,14 @@ def test_a_plugin_is_used_again_after_its_own_restart(folder: Path) -> None:
         with upper_plugin(folder, endpoint):
             assert next(watch).status == statuses.SERVING
             watch.cancel()
+
+
+def test_a_server_without_configuration_says_what_to_do_next() -> None:
+    with short_folder() as folder, serving(folder, "--listen", f"unix:{folder}/s") as (process, _):
+        assert process.stdout is not None
+        steps = [process.stdout.readline() for _ in range(3)]
+        command = steps[0].partition(":  ")[2].split()
+
+    assert command == ["sagentry", "chat", "--server", f"unix:{folder}/s"]
+    assert steps[1].rstrip().endswith(f"grpcurl -plaintext -unix {folder}/s list")
+    assert steps[2].rstrip().endswith("sagentry serve --config FILE")

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import click
 
+from sagentry.server.addresses import TcpAddress
 from sagentry.server.app import RunningServer, run
 from sagentry.server.app_agents import running_agents, with_default_store
 from sagentry.server.errors import StartError
 from sagentry.server.logs import set_up_logging
+from sagentry.server.settings import Settings
 from sagentry.server.settings_sources import SettingsError, load_settings, unknown_variables
 
 EXIT_NOT_STARTED = 1
@@ -49,8 +51,8 @@ def serve(
 ) -> None:
     """Run the agent server until SIGTERM or Ctrl-C.
 
-    Prints `sagentry: ready on ADDRESS, …` on standard output when it takes calls; logs go to
-    standard error. Exit codes: 0 ended as asked, 1 could not start, 2 wrong usage or settings.
+    Prints `sagentry: ready on ADDRESS, …` on standard output when it takes calls, and without a
+    configuration what to do next; logs go to standard error. Exit codes: 0 ended as asked, 1 could not start, 2 wrong usage or settings.
     """
     given = {
         "data_dir": data_dir,
@@ -70,16 +72,32 @@ def serve(
     unknown = unknown_variables(environ)
     if unknown:
         logger.warning("environment variables that are no settings", extra={"names": unknown})
+    is_first_steps = config is None and not settings.plugins
+
+    def announce(server: RunningServer) -> None:
+        click.echo(f"sagentry: ready on {', '.join(map(str, server.addresses))}")
+        if is_first_steps:
+            for line in _next_steps(settings, server):
+                click.echo(f"sagentry: {line}")
+
     try:
-        settings = with_default_store(settings)
-        asyncio.run(run(settings, _announce, make_agents=running_agents))
+        asyncio.run(run(with_default_store(settings), announce, make_agents=running_agents))
     except StartError as error:
         _complain(str(error))
         sys.exit(EXIT_NOT_STARTED)
 
 
-def _announce(server: RunningServer) -> None:
-    click.echo(f"sagentry: ready on {', '.join(map(str, server.addresses))}")
+def _next_steps(settings: Settings, server: RunningServer) -> tuple[str, str, str]:
+    """Says what to do with a server that nobody has configured."""
+    is_found = settings.data_dir == Settings().data_dir
+    where = "" if is_found else f" --server {server.addresses[0]}"
+    tcp = [str(address) for address in server.addresses if isinstance(address, TcpAddress)]
+    address = tcp[0] if tcp else f"-unix {str(server.addresses[0]).removeprefix('unix:')}"
+    return (
+        f"talk with an agent:          sagentry chat{where}",
+        f"look at the service:         grpcurl -plaintext {address} list",
+        "choose models and plugins:   sagentry serve --config FILE",
+    )
 
 
 def _complain(text: str) -> None:

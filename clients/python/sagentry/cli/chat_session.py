@@ -30,7 +30,7 @@ MOST_HISTORY = 60
 ROOM = 6
 """Lines that the prompt, its status and what is printed above it need."""
 
-HELP = "Enter sends · Ctrl-C cancels what the agent does · Ctrl-D leaves, the agent stays"
+HELP = "Enter sends · Ctrl-C cancels the run · Ctrl-D leaves, the agent stays"
 
 
 class ChatSession:
