@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -17,9 +16,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.support.terminal import Terminal, terminal  # noqa: E402 - found beside this folder
+# Found beside this folder.
+from tests.support.serve import SAGENTRY, serving  # noqa: E402
+from tests.support.terminal import Terminal, terminal  # noqa: E402
 
-SAGENTRY = Path(sys.executable).with_name("sagentry")
 PAGES = (ROOT / "docs" / "command.md",)
 PLACE = re.compile(
     r"<!-- screen: (?P<name>[a-z-]+) -->\n+(?P<block>```text\n.*?\n```\n+)?", re.DOTALL
@@ -55,20 +55,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="sg-", dir="/tmp") as name:
         folder = Path(name)
         address = f"unix:{folder}/s"
-        server = subprocess.Popen(
-            [SAGENTRY, "serve", "--data-dir", folder / "data", "--listen", address],
-            env={"HOME": str(folder), "PATH": os.environ["PATH"]},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            assert server.stdout is not None
-            server.stdout.readline()
+        with serving(folder, "--listen", address):
             screens = {one: asyncio.run(capture(folder, address, one)) for one in SCREENS}
-        finally:
-            server.terminate()
-            server.wait()
-            server.stdout.close()
     for page in PAGES:
         old = page.read_text(encoding="utf-8")
         new = PLACE.sub(

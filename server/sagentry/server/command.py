@@ -52,7 +52,8 @@ def serve(
     """Run the agent server until SIGTERM or Ctrl-C.
 
     Prints `sagentry: ready on ADDRESS, …` on standard output when it takes calls, and without a
-    configuration what to do next; logs go to standard error. Exit codes: 0 ended as asked, 1 could not start, 2 wrong usage or settings.
+    configuration what to do next; logs go to standard error. Exit codes: 0 ended as asked, 1 could not
+    start, 2 wrong usage or settings.
     """
     given = {
         "data_dir": data_dir,
