@@ -10,6 +10,7 @@ from sagentry.server.domain.display import (
     DisplayItem,
     DisplayMessageType,
     ErrorContent,
+    FileReference,
     MediaContent,
     TextContent,
     TextKind,
@@ -79,6 +80,10 @@ def _contents(parts: tuple[Part, ...]) -> list[Content]:
                 spoken.append(TextContent(TextKind.THINKING, text))
             case MediaPart(kind=MediaKind.IMAGE):
                 spoken.append(MediaContent(part))
+            case MediaPart():
+                # Not its data: rows are read again and again.
+                name = part.name or part.media_type
+                spoken.append(FileReference(part.url or "", name, part.media_type))
             case ToolCall():
                 calls.append(call_content(part))
             case ToolResult():

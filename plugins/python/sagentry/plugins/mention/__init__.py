@@ -1,0 +1,1 @@
+"""A preprocessor: `@Name` in a message gives the model the document of that name."""
