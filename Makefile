@@ -18,8 +18,8 @@ setup: ## Makes .venv match requirements.lock (every other target does this by i
 		{ echo "setup: error: $(PYTHON) is not Python 3.11 or newer; name one: make PYTHON=python3.11 …" >&2; exit 1; }
 	@$(PYTHON) tools/setup.py
 
-demo: setup ## Plays what there is: a server, an example plugin, what is attached
-	@tools/demo.sh
+demo: setup ## On a terminal: talk with an agent. Elsewhere: a play with real processes
+	@$(VENV_PYTHON) tools/demo.py
 
 test: setup ## Runs the tests
 	@$(VENV_PYTHON) -m pytest $(ARGS)

@@ -19,7 +19,7 @@ GRPCURL = Path(".venv/bin/grpcurl")
 def commands() -> list[list[str]]:
     """The grpcurl commands of the README, in order."""
     text = README.read_text(encoding="utf-8")
-    block = re.search(r"with nothing but `grpcurl`:\n\n```console\n(.*?)```", text, re.DOTALL)
+    block = re.search(r"[Ww]ith nothing but `grpcurl`:\n\n```console\n(.*?)```", text, re.DOTALL)
     assert block is not None
     lines = block.group(1).replace("\\\n", " ").split("\n$ ")
     return [shlex.split(line.removeprefix("$ ")) for line in lines]

@@ -6,15 +6,19 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.repository import ROOT, TOOLS
+from tests.support.repository import TOOLS
 from tests.support.servers import short_folder
+from tests.support.terminal import terminal
 
-SECONDS = 50
+pytestmark = pytest.mark.timeout(150)
+
+SECONDS = 100
+DEMO = [sys.executable, str(TOOLS / "demo.py")]
 
 
 @pytest.fixture
@@ -24,31 +28,19 @@ def folder() -> Iterator[Path]:
         yield made
 
 
-def start(folder: Path, script: Path = TOOLS / "demo.sh") -> subprocess.Popen[str]:
+def environment(folder: Path) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder)}
+
+
+def start(folder: Path, *words: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [script],
-        env={"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder)},
+        [*DEMO, *map(str, words)],
+        env=environment(folder),
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def copy_of_demo(root: Path, failing: str) -> Path:
-    """A checkout with little but the demo, where one command fails."""
-    bin_folder = root / ".venv" / "bin"
-    bin_folder.mkdir(parents=True)
-    (root / "tools").mkdir()
-    (root / "plugins").symlink_to(ROOT / "plugins")
-    real = Path(sys.executable).parent
-    scripts = {
-        "python": f'exec "{real}/python" "$@"',
-        "sagentry": f'case "$*" in "{failing}"*) exit 1;; esac\nexec "{real}/sagentry" "$@"',
-    }
-    for name, body in scripts.items():
-        (bin_folder / name).write_text(f"#!/bin/sh\n{body}\n")
-        (bin_folder / name).chmod(0o755)
-    return Path(shutil.copy(TOOLS / "demo.sh", root / "tools"))
 
 
 def left_by(folder: Path) -> list[str]:
@@ -68,15 +60,16 @@ def test_two_at_once_do_not_collide_and_leave_nothing(folder: Path) -> None:
     both = [start(folder), start(folder)]
     ended = [(*process.communicate(timeout=SECONDS), process.returncode) for process in both]
 
-    assert [(errors, code) for _, errors, code in ended] == [("", 0)] * 2
-    assert all(output.endswith("demo: all of it agreed\n") for output, _, _ in ended)
+    for output, errors, code in ended:
+        assert (errors, code) == ("", 0), output + errors
+        assert output.endswith("demo: all of it agreed\n")
     assert left_by(folder) == []
 
 
 def test_one_that_is_ended_half_way_leaves_nothing(folder: Path) -> None:
     process = start(folder)
     assert process.stdout is not None
-    while not process.stdout.readline().startswith("sagentry: ready on"):
+    while "[book_table" not in process.stdout.readline():
         assert process.poll() is None
 
     process.terminate()
@@ -86,14 +79,53 @@ def test_one_that_is_ended_half_way_leaves_nothing(folder: Path) -> None:
     assert left_by(folder) == []
 
 
-@pytest.mark.parametrize("failing", ["serve", "plugin check"])
-def test_one_whose_commands_fail_fails_and_leaves_nothing(
-    folder: Path, tmp_path: Path, failing: str
+def books_again(files: Path) -> None:
+    """A server that ran a finished tool again would leave the same behind."""
+    script = files / "script.yaml"
+    again = 'name: book_table, arguments: [\'{"restaurant": "Luigi\'\'s", "people": 4}\']'
+    invite = 'name: send_invitation, arguments: [\'{"text": "Dinner on Friday!"}\']'
+    text = script.read_text()
+    assert invite in text
+    call = "      - tool_call: {" + invite + "}\n"
+    script.write_text(text.replace(call, call + "      - tool_call: {" + again + "}\n"))
+
+
+def does_not_start(files: Path) -> None:
+    (files / "script.yaml").write_text("version: 1\nanswers: [\n")
+
+
+def has_no_document(files: Path) -> None:
+    (files / "documents" / "Plan.md").unlink()
+
+
+@pytest.mark.parametrize(
+    ("break_it", "problem"),
+    [
+        (books_again, "bookings: 2 instead of one"),
+        (does_not_start, "the server did not start"),
+        (has_no_document, "MESSAGE_REJECTED"),
+    ],
+)
+def test_one_that_does_not_go_as_it_should_fails_and_leaves_nothing(
+    folder: Path, tmp_path: Path, break_it: Callable[[Path], None], problem: str
 ) -> None:
-    process = start(folder, copy_of_demo(tmp_path, failing))
+    files = Path(shutil.copytree(TOOLS / "demo", tmp_path / "demo"))
+    break_it(files)
+    process = start(folder, "--files", files)
     output, errors = process.communicate(timeout=SECONDS)
 
     assert process.returncode == 1
-    assert "demo: error: " in errors
+    assert f"demo: error: {problem}" in errors
     assert "agreed" not in output
+    assert left_by(folder) == []
+
+
+async def test_on_a_terminal_it_is_a_conversation_and_leaves_nothing(folder: Path) -> None:
+    async with terminal(*DEMO, environment=environment(folder)) as screen:
+        await screen.until("chat · new")
+        screen.type("What is 17 * 23?\r")
+        await screen.until("The calculator says: 391.")
+        screen.type("\x04")
+        assert await screen.ended() == 0
+
     assert left_by(folder) == []

@@ -113,7 +113,12 @@ def test_a_plugin_can_be_configured_by_the_environment_alone() -> None:
 def test_variables_that_a_platform_makes_for_a_service_of_that_name_do_not_stop_the_server() -> (
     None
 ):
-    environ = {**HOME, "SAGENTRY_PORT": "tcp://10.0.0.1:7433", "SAGENTRY_LOG_LEVEL": "info"}
+    environ = {
+        **HOME,
+        "SAGENTRY_PORT": "tcp://10.0.0.1:7433",
+        "SAGENTRY_LOG_LEVEL": "info",
+        "SAGENTRY_SERVER": "unix:/s",
+    }
 
     load_settings(None, environ)
 

@@ -130,13 +130,17 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
     return data_home / "sagentry"
 
 
+CLIENT_VARIABLES = ("SAGENTRY_SERVER", "SAGENTRY_TENANT", "SAGENTRY_PARTITION")
+"""What the commands that talk to a server read; whoever sets them for a shell also starts servers in it."""
+
+
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     """Returns names of variables that look like settings and are none, in order.
 
     They are not refused: a container platform makes SAGENTRY_PORT and SAGENTRY_SERVICE_HOST of its
-    own when a service is called sagentry, and client and plugins have variables of their own.
+    own when a service is called sagentry, and plugins have variables of their own.
     """
-    known = _variables(environ)
+    known = {*_variables(environ), *CLIENT_VARIABLES}
     return sorted(
         name for name in environ if name.startswith(ENVIRONMENT_PREFIX) and name not in known
     )
