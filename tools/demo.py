@@ -139,7 +139,12 @@ class Server:
         assert self._process is not None  # noqa: S101 - started before
         process, self._process = self._process, None
         process.send_signal(number)
-        code = process.wait(PATIENCE)
+        try:
+            code = process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise DemoError("the server did not end") from None
         assert process.stdout is not None  # noqa: S101 - as above
         process.stdout.close()
         return code
@@ -147,7 +152,7 @@ class Server:
     def clean_up(self) -> None:
         """Ends it if it still runs."""
         if self._process is not None:
-            with contextlib.suppress(DemoError, subprocess.TimeoutExpired):
+            with contextlib.suppress(DemoError):
                 self.stop()
 
     def log(self) -> str:

@@ -103,11 +103,17 @@ class AgentRegistry:
 
     async def close(self, budget: timedelta) -> None:
         """Stops all agents within the budget, states saved or journalled. Idempotent."""
-        async with asyncio.TaskGroup() as stopping:
-            for live in list(self._live.values()):
-                stopping.create_task(self._stop(live, StopReason.DRAINING, budget, finish_run=True))
-        self._services.streams.end_all(StreamEndReason.DRAINING, reconnect=True)
+        # First: nobody may wake an agent that is being stopped.
         self._closing.set()
+        while self._live or self._starting:
+            if self._starting:
+                await asyncio.wait(list(self._starting.values()))
+            async with asyncio.TaskGroup() as stopping:
+                for live in list(self._live.values()):
+                    stopping.create_task(
+                        self._stop(live, StopReason.DRAINING, budget, finish_run=True)
+                    )
+        self._services.streams.end_all(StreamEndReason.DRAINING, reconnect=True)
 
     async def _recover_all(self) -> None:
         """Wakes each agent that has journal entries, and goes on trying until it is awake."""
