@@ -203,7 +203,7 @@ async def test_readers_that_are_cut_and_killed_are_told_what_an_undisturbed_one_
     async with real_server(talk(20), tools=("quick",)) as server:
         calm, *others = await disturbed(server, seed=1, cuts=25, readers=6, runs=2)
 
-    assert len(calm.events) > 100
+    assert len(calm.events) > 40
     for reader in others[:3]:
         assert told(reader) == told(calm)
     for reader in others[3:]:
