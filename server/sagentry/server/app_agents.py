@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +20,8 @@ from sagentry.server.data_folder import owner_id
 from sagentry.server.errors import InvalidInputError, SagentryError, StartError
 from sagentry.server.events.log import EventLog
 from sagentry.server.journal.sqlite_journal import SqliteJournal
-from sagentry.server.model.factory import build_model
+from sagentry.server.model.factory import DEMO, build_model, first_model
+from sagentry.server.model_ports import ModelOptions
 from sagentry.server.plugin.binding import Binding
 from sagentry.server.plugin.v1.agent_persistence import AgentPersistence
 from sagentry.server.plugin.v1.display_message_persistence import DisplayMessagePersistence
@@ -76,16 +77,38 @@ def with_default_store(settings: Settings) -> Settings:
     return settings.model_copy(update={"plugins": {"store": store}})
 
 
+def with_first_model(settings: Settings, environ: Mapping[str, str]) -> Settings:
+    """Gives a server that nobody has configured the model of a provider whose key is there."""
+    model = first_model(environ)
+    if model == DEMO:
+        return settings
+    profiles = {
+        name: profile.model_copy(update={"model": model})
+        for name, profile in settings.profiles.items()
+    }
+    return settings.model_copy(update={"profiles": profiles})
+
+
 @asynccontextmanager
 async def running_agents(
-    settings: Settings, folder: Path, plugins: Bindings
+    settings: Settings,
+    folder: Path,
+    plugins: Bindings,
+    *,
+    environ: Mapping[str, str] | None = None,
 ) -> AsyncIterator[tuple[AgentDirectory, Callable[[timedelta], Awaitable[None]]]]:
     """Runs the agents while the context is open.
+
+    Args:
+        settings: The settings.
+        folder: The data folder.
+        plugins: Finds plugins.
+        environ: Has the keys of model providers.
 
     Raises:
         StartError: A profile names a model or a tool that cannot be had, or the journal cannot be opened.
     """
-    profiles = _profiles(settings)
+    profiles = _profiles(settings, environ or {})
     try:
         journal = SqliteJournal(
             folder / JOURNAL_FILE,
@@ -159,19 +182,33 @@ def _registry(
     )
 
 
-def _profiles(settings: Settings) -> dict[str, Profile]:
+def _profiles(settings: Settings, environ: Mapping[str, str]) -> dict[str, Profile]:
     try:
         tools = ToolRegistry.installed()
-        return {name: _profile(name, profile, tools) for name, profile in settings.profiles.items()}
+        return {
+            name: _profile(name, profile, tools, environ)
+            for name, profile in settings.profiles.items()
+        }
     except ValueError as error:
         raise StartError(str(error)) from error
 
 
-def _profile(name: str, settings: ProfileSettings, tools: ToolRegistry) -> Profile:
+def _profile(
+    name: str, settings: ProfileSettings, tools: ToolRegistry, environ: Mapping[str, str]
+) -> Profile:
+    options = ModelOptions(
+        base_url=settings.base_url,
+        api_key_env=settings.api_key_env,
+        temperature=settings.temperature,
+        max_tokens=settings.max_tokens,
+        thinking_tokens=settings.thinking_tokens,
+        reasoning_effort=settings.reasoning_effort,
+    )
     try:
+        model = build_model(settings.model, base_dir=Path.cwd(), options=options, environ=environ)
         return Profile(
             name=name,
-            model=build_model(settings.model, base_dir=Path.cwd()),
+            model=model,
             system_prompt=settings.system_prompt,
             tools=dict(tools.select(settings.tools)),
             max_turns=settings.max_turns,

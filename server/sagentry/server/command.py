@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import sys
@@ -12,10 +13,10 @@ import click
 
 from sagentry.server.addresses import TcpAddress
 from sagentry.server.app import RunningServer, run
-from sagentry.server.app_agents import running_agents, with_default_store
+from sagentry.server.app_agents import running_agents, with_default_store, with_first_model
 from sagentry.server.errors import StartError
 from sagentry.server.logs import set_up_logging
-from sagentry.server.settings import Settings
+from sagentry.server.settings import DEFAULT_PROFILES, Settings
 from sagentry.server.settings_sources import SettingsError, load_settings, unknown_variables
 
 EXIT_NOT_STARTED = 1
@@ -74,6 +75,8 @@ def serve(
     if unknown:
         logger.warning("environment variables that are no settings", extra={"names": unknown})
     is_first_steps = config is None and not settings.plugins
+    if is_first_steps and settings.profiles == DEFAULT_PROFILES:
+        settings = with_first_model(settings, environ)
 
     def announce(server: RunningServer) -> None:
         click.echo(f"sagentry: ready on {', '.join(map(str, server.addresses))}")
@@ -82,7 +85,8 @@ def serve(
                 click.echo(f"sagentry: {line}")
 
     try:
-        asyncio.run(run(with_default_store(settings), announce, make_agents=running_agents))
+        make_agents = functools.partial(running_agents, environ=environ)
+        asyncio.run(run(with_default_store(settings), announce, make_agents=make_agents))
     except StartError as error:
         _complain(str(error))
         sys.exit(EXIT_NOT_STARTED)
@@ -97,8 +101,13 @@ def _next_steps(settings: Settings, server: RunningServer) -> tuple[str, str, st
     return (
         f"talk with an agent:          sagentry chat{where}",
         f"look at the service:         grpcurl -plaintext {address} list",
-        "choose models and plugins:   sagentry serve --config FILE",
+        f"{_model_of(settings)} answers; for models and plugins of yours: sagentry serve --config FILE",
     )
+
+
+def _model_of(settings: Settings) -> str:
+    model = settings.profiles["default"].model
+    return "the demo model" if model == "script:demo" else model
 
 
 def _complain(text: str) -> None:

@@ -27,6 +27,27 @@ class ChatModel(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """What a profile says of its model. Empty and None leave it to the provider.
+
+    Attributes:
+        base_url: Where the provider's protocol is spoken.
+        api_key_env: Environment variable that has the key.
+        temperature: How much chance there is in answers.
+        max_tokens: Most tokens of one answer, thinking included.
+        thinking_tokens: Tokens of them for thinking; 0 for none.
+        reasoning_effort: How much the model reasons, in the provider's own word.
+    """
+
+    base_url: str = ""
+    api_key_env: str = ""
+    temperature: float | None = None
+    max_tokens: int | None = None
+    thinking_tokens: int = 0
+    reasoning_effort: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolContext:
     """What a tool is told beside its arguments.
 

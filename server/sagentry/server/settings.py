@@ -161,8 +161,31 @@ class ProfileSettings(_Section):
     """One profile: what an agent is started from."""
 
     model: str = Field(default="script:demo", min_length=1)
-    """The model: `script:demo`, or `script:FILE` for a script of your own; a relative path starts at
-    the folder of the configuration file. Default: script:demo."""
+    """The model: `anthropic:MODEL` or `openai:MODEL` ([models](models.md)), `script:demo`, or
+    `script:FILE` for a script of your own; a relative path starts at the folder of the configuration
+    file. Default: script:demo."""
+
+    base_url: str = Field(default="", pattern="^(https?://.+)?$")
+    """Where the provider's protocol is spoken. Default: the provider's own address."""
+
+    api_key_env: str = Field(default="", pattern="^[A-Za-z_0-9]*$")
+    """Environment variable that has the provider's key. Default: ANTHROPIC_API_KEY or
+    OPENAI_API_KEY."""
+
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    """How much chance there is in answers, 0 to 2. Default: the provider's."""
+
+    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Most tokens of one answer, thinking included. Default: 8192 with anthropic, which demands a
+    limit; none with openai."""
+
+    thinking_tokens: int = Field(default=0, ge=0, le=1_000_000)
+    """Tokens of an answer for thinking, with anthropic: 0 for none, else 1024 or more and less than
+    `max_tokens`. Default: 0."""
+
+    reasoning_effort: str = Field(default="", pattern="^[a-z]*$")
+    """How much the model reasons, with openai, in its own word, for example `low`. Default: the
+    model's."""
 
     system_prompt: str = Field(default="", repr=False)
     """Instructions for the model. Default: none."""

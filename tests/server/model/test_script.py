@@ -9,7 +9,9 @@ import jsonschema
 import pytest
 import yaml
 
-from sagentry.server.model.factory import ModelSpecError, build_model
+from sagentry.server.model import providers
+from sagentry.server.model.factory import build_model
+from sagentry.server.model.providers import ModelSpecError
 from sagentry.server.model.script import ScriptError, load_script, parse_script, script_schema
 
 ROOT = Path(__file__).parents[3]
@@ -134,10 +136,13 @@ def test_a_script_is_found_beside_the_configuration(tmp_path: Path) -> None:
     [
         ("anthropic:claude", r"sagentry\[anthropic\]"),
         ("openai:gpt", r"sagentry\[openai\]"),
-        ("gpt", "script:<file>"),
-        ("script:", "script:<file>"),
+        ("gpt", "script:FILE"),
+        ("script:", "script:FILE"),
     ],
 )
-def test_a_model_that_cannot_be_made_is_refused_with_the_way_out(spec: str, words: str) -> None:
+def test_a_model_that_cannot_be_made_is_refused_with_the_way_out(
+    spec: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(providers, "is_installed", lambda _: False)
     with pytest.raises(ModelSpecError, match=words):
         build_model(spec, base_dir=Path())

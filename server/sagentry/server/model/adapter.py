@@ -86,7 +86,7 @@ class LangChainModel:
                         yield chunk
         except Exception as error:
             if translator.stop is None:
-                raise to_model_call_error(error) from error
+                raise to_model_call_error(error, self.name) from error
             # The answer was whole before the connection failed: repeating it would cost the user
             # the wait and the price of a second one.
             _log.warning("the stream failed behind the end of its answer: %s", type(error).__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
 from sagentry.server.domain.models import ModelCallError
@@ -22,15 +22,35 @@ _BY_STATUS: dict[int, tuple[str, str, bool]] = {
     529: ("MODEL_OVERLOADED", "the provider is overloaded", True),
 }
 _CONNECTION_NAMES = {"APIConnectionError", "APITimeoutError", "TransportError", "ClientError"}
+_FIRST_ERROR = 400
 _FIRST_SERVER_ERROR = 500
 
 
-def to_model_call_error(error: Exception) -> ModelCallError:
-    """Returns the failure in our words. The library's text may hold content and stays in the cause."""
+def to_model_call_error(error: Exception, model: str) -> ModelCallError:
+    """Returns the failure in our words. The library's text may hold content and stays in the cause.
+
+    Args:
+        error: What the library raised.
+        model: The model's name in the configuration.
+    """
     if isinstance(error, ModelCallError):
         return error
+    told = _told(error)
+    return ModelCallError(
+        told.reason,
+        f"{model}: {told.message}",
+        retryable=told.retryable,
+        retry_after=told.retry_after,
+    )
+
+
+def _told(error: Exception) -> ModelCallError:
     chain = list(_chain(error))
     for link in chain:
+        # First: behind the beginning of an answer the status is that of the beginning.
+        told = _by_type(link)
+        if told is not None:
+            return told
         status = _status(link)
         if status is not None:
             return _by_status(status, _retry_after(link))
@@ -55,6 +75,39 @@ def _status(error: BaseException) -> int | None:
         if isinstance(status, int):
             return status
     return None
+
+
+_BY_TYPE: dict[str, int] = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "insufficient_quota": 402,
+    "api_error": 500,
+    "server_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""Types of errors that providers send inside an answer, and the status that says the same."""
+
+
+def _by_type(error: BaseException) -> ModelCallError | None:
+    """Reads the error that a provider sent inside its stream, where there is no status for it."""
+    status = _status(error)
+    body = getattr(error, "body", None)
+    if not isinstance(body, Mapping) or (status is not None and status >= _FIRST_ERROR):
+        return None
+    inner = body.get("error")
+    told = inner if isinstance(inner, Mapping) else body
+    for key in ("type", "code"):
+        meant = _BY_TYPE.get(str(told.get(key)))
+        if meant is not None:
+            return _by_status(meant, _retry_after(error))
+    return ModelCallError("MODEL_UNAVAILABLE", "the provider failed in mid-answer", retryable=True)
 
 
 def _by_status(status: int, retry_after: timedelta | None) -> ModelCallError:
