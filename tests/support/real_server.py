@@ -163,6 +163,11 @@ class RealServer:
             lambda settings: settings["plugins"]["store"].update(target=f"exec:{command}")
         )
 
+    def add_plugin(self, name: str, target: str, contract: str) -> None:
+        """Configures one more plugin, or another one of that name."""
+        plugin = {"target": target, "contracts": [contract]}
+        self._configure(lambda settings: settings["plugins"].update({name: plugin}))
+
     def listen_on_tcp(self) -> None:
         """Configures the server to listen on a port that the system chooses."""
         self._configure(lambda settings: settings.update(listen=["127.0.0.1:0"]))
