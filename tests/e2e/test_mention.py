@@ -1,165 +1,159 @@
-"""Mentions through the whole of it: client, server, preprocessor, store; and a preprocessor that dies."""
+"""The mention plugin behind a real server: what its users see, and what they lose when it dies."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import shlex
-import sys
 from collections.abc import AsyncIterator
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 
-from sagentry.client import FailedPreconditionError, UnavailableError
+from sagentry.api.agent.v1 import agent_service_pb2, agent_service_pb2_grpc
+from sagentry.api.type.v1 import display_pb2, message_pb2
+from sagentry.client import FailedPreconditionError
+from tests.support.mention_plugin import MentionProcess, mention_target
 from tests.support.real_server import RealServer, ended, real_server, rows, said, state, texts
-from tests.support.serve import SAGENTRY
+from tests.support.serve import wait_healthy
+from tests.support.servers import ReceivedError, received
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(180)
 
-SCRIPT: list[dict[str, Any]] = [
-    {
-        "when": {"last_user_text": {"regex": "the launch is on Friday"}},
-        "repeat": True,
-        "steps": [{"text": "On Friday."}],
-    },
-    {"repeat": True, "steps": [{"text": "I have not read that."}]},
-]
-
-QUICKLY = timedelta(seconds=2)
-
-
-class Mentions:
-    """The preprocessor as a process of its own, that can be killed and started again."""
-
-    def __init__(self, server: RealServer) -> None:
-        self._server = server
-        self._process: asyncio.subprocess.Process | None = None
-
-    @property
-    def target(self) -> str:
-        return f"unix:{self._server.folder}/mentions.sock"
-
-    async def start(self) -> None:
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "sagentry.plugins.mention"),
-            *("--folder", str(self._server.folder / "documents"), "--endpoint", self.target),
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-
-    async def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            await self._process.wait()
-            self._process = None
+ANY: dict[str, Any] = {"repeat": True, "steps": [{"text": "ok"}]}
+READS: dict[str, Any] = {
+    "when": {"last_user_text": {"regex": "Ship it on Friday"}},
+    "repeat": True,
+    "steps": [{"text": "Friday, then."}],
+}
 
 
 @contextlib.asynccontextmanager
-async def with_mentions() -> AsyncIterator[tuple[RealServer, Mentions]]:
-    async with real_server(SCRIPT) as server:
-        documents = server.folder / "documents"
-        documents.mkdir()
-        (documents / "Plan.md").write_text("the launch is on Friday")
-        mentions = Mentions(server)
-        server.add_plugin("mentions", mentions.target, "message_preprocessor")
-        await mentions.start()
+async def mentioning(target: str | None = None) -> AsyncIterator[RealServer]:
+    """A server, not started yet, with the SQL store, the plugin and two documents."""
+    async with real_server([READS, ANY]) as server:
+        docs = server.folder / "docs"
+        docs.mkdir()
+        (docs / "Plan.md").write_text("Ship it on Friday.\n")
+        (docs / "Quarterly report.txt").write_text("Up 3 %.\n")
+        server.add_plugin("mention", target or mention_target(docs), "message_preprocessor")
+        yield server
+
+
+@pytest.fixture
+async def process() -> AsyncIterator[tuple[RealServer, MentionProcess]]:
+    """A server whose plugin is a process of the test."""
+    async with mentioning() as server:
+        plugin = MentionProcess(server.folder / "docs", server.folder / "m.sock")
+        server.add_plugin("mention", plugin.target, "message_preprocessor")
+        await plugin.start()
         try:
-            yield server, mentions
+            yield server, plugin
         finally:
-            await mentions.kill()
+            await plugin.kill()
 
 
-async def test_people_see_a_chip_and_the_model_reads_the_document() -> None:
-    async with with_mentions() as (server, _):
+async def attached(server: RealServer) -> None:
+    await asyncio.to_thread(wait_healthy, server.address, "plugin/mention")
+
+
+async def failure_of_one_attempt(
+    server: RealServer, text: str, *, request_id: str
+) -> ReceivedError:
+    """Adds a message without the client, which would repeat the call until the plugin is back."""
+    request = agent_service_pb2.AddMessageRequest(agent_id="a", request_id=request_id)
+    request.scope.scoped.tenant = "acme"
+    request.message.role = message_pb2.ROLE_USER
+    request.message.parts.add().text.text = text
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await agent_service_pb2_grpc.AgentServiceStub(channel).AddMessage(request, timeout=30)
+    return received(caught.value)
+
+
+async def test_people_see_the_chip_and_the_model_reads_the_document() -> None:
+    async with mentioning() as server:
         scope = await server.start()
-        reply = await scope.add_message("a", "When is it, says @Plan?")
+        await attached(server)
+        reply = await scope.add_message("a", "When, by @plan?")
         await ended(scope, reply.run_id)
         shown = await rows(scope)
         found = await state(scope)
 
-    assert [said(row) for row in shown] == ["When is it, says @Plan?", "", "On Friday."]
-    assert shown[1].content.file_reference.name == "Plan"
-    assert shown[1].content.file_reference.path == "Plan.md"
-    assert "the launch is on Friday" in texts(found, "user")[0]
+    text, chip, answer = shown
+    assert [said(text), said(answer)] == ["When, by @plan?", "Friday, then."]
+    assert chip.content.file_reference == display_pb2.FileReference(
+        path="mention:Plan.md", name="Plan", media_type="text/markdown"
+    )
+    assert chip.type == display_pb2.DISPLAY_MESSAGE_TYPE_USER
+    assert chip.message_id == text.message_id == reply.message_id
+    assert "Ship it" not in said(text)
+    assert texts(found, "user") == [
+        'When, by @plan?<document name="Plan.md">\nShip it on Friday.\n</document>'
+    ]
 
 
-async def test_an_unknown_name_is_refused_and_nothing_is_kept_of_it() -> None:
-    async with with_mentions() as (server, _):
+async def test_an_unknown_name_is_refused_with_words_for_the_user_and_changes_nothing() -> None:
+    async with mentioning() as server:
         scope = await server.start()
-        first = await scope.add_message("a", "hello")
-        await ended(scope, first.run_id)
-        before = await state(scope)
+        await attached(server)
+        await ended(scope, (await scope.add_message("a", "hello")).run_id)
+        before = await rows(scope), await state(scope)
         with pytest.raises(FailedPreconditionError) as refused:
-            await scope.add_message("a", "What says @Nobody?")
-        after = await state(scope)
-        shown = [said(row) for row in await rows(scope)]
+            await scope.add_message("a", "What says @Foo?")
+        after = await rows(scope), await state(scope)
 
     assert refused.value.reason == "MESSAGE_REJECTED"
-    assert refused.value.user_message == "There is no document “Nobody”. There is: Plan."
-    assert [field for field, _ in refused.value.violations] == ["parts[0].text.text"]
+    assert refused.value.metadata["plugin"] == "mention"
+    assert refused.value.metadata["rejection"] == "UNKNOWN_MENTION"
+    assert refused.value.user_message.startswith(
+        'There is no document \u201cFoo\u201d. Known: @Plan, @"Quarterly report".'
+    )
+    assert refused.value.violations == (("parts[0].text", "There is no document \u201cFoo\u201d."),)
     assert after == before
-    assert shown == ["hello", "I have not read that."]
 
 
-async def test_a_killed_preprocessor_stops_new_messages_and_nothing_else() -> None:
-    async with with_mentions() as (server, mentions):
-        scope = await server.start()
-        first = await scope.add_message("a", "hello")
-        await ended(scope, first.run_id)
-        before = await state(scope)
-        await mentions.kill()
-        with pytest.raises(UnavailableError) as refused:
-            await scope.add_message("a", "When, says @Plan?", request_id="r-1", timeout=QUICKLY)
-        assert await state(scope) == before
-        shown = [said(row) for row in await rows(scope)]
-        await mentions.start()
-        reply = await scope.add_message("a", "When, says @Plan?", request_id="r-1")
-        await ended(scope, reply.run_id)
-        later = [said(row) for row in await rows(scope)]
+async def test_while_the_plugin_is_dead_nothing_is_accepted_and_its_restart_heals(
+    process: tuple[RealServer, MentionProcess],
+) -> None:
+    server, plugin = process
+    scope = await server.start()
+    await attached(server)
+    await ended(scope, (await scope.add_message("a", "first")).run_id)
+    before = await rows(scope), await state(scope)
 
-    assert "mentions" in str(refused.value)
-    assert refused.value.metadata["plugin"] == "mentions"
-    assert shown == ["hello", "I have not read that."]
-    assert later == [*shown, "When, says @Plan?", "", "On Friday."]
+    await plugin.kill()
+    failed = await failure_of_one_attempt(server, "@Plan?", request_id="r-1")
+    after = await rows(scope), await state(scope)
+    await plugin.start()
+    await attached(server)
+    reply = await scope.add_message("a", "@Plan?", request_id="r-1")
+    await ended(scope, reply.run_id)
+    healed = [said(row) for row in await rows(scope)]
 
-
-async def test_the_judge_finds_nothing_wrong(tmp_path: Path) -> None:
-    command = shlex.join(
-        [sys.executable, "-m", "sagentry.plugins.mention", "--folder", str(tmp_path)]
-    )
-    process = await asyncio.create_subprocess_exec(
-        *(SAGENTRY, "plugin", "check", "--target", f"exec:{command}", "--format", "json"),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    out, _ = await process.communicate()
-    summary = json.loads(out)["summary"]
-
-    assert process.returncode == 0
-    assert summary["passed"] > 10
-    assert summary["failed"] == summary["skipped"] == 0
+    assert failed.code is grpc.StatusCode.UNAVAILABLE
+    assert failed.info.reason == "PLUGIN_UNAVAILABLE"
+    assert failed.info.metadata["plugin"] == "mention"
+    assert "mention" in failed.message
+    assert after == before
+    assert not reply.replayed
+    assert healed == ["first", "ok", "@Plan?", "", "Friday, then."]
 
 
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["--folder", "nowhere"], "--folder nowhere: there is no such folder"),
-        (["--folder", ".", "--max-bytes", "0"], "--max-bytes 0: must be at least 1"),
-        (["--folder", "."], "SAGENTRY_PLUGIN_ENDPOINT"),
-    ],
-)
-async def test_a_wrong_command_line_is_one_line(words: list[str], problem: str) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "sagentry.plugins.mention", *words),
-        stderr=asyncio.subprocess.PIPE,
-        cwd=Path(__file__).parent,
-        env={},
-    )
-    _, err = await process.communicate()
+async def test_a_plugin_that_dies_in_the_middle_of_a_conversation_of_many_loses_no_message(
+    process: tuple[RealServer, MentionProcess],
+) -> None:
+    """A caller that repeats its call, as the client does, notices nothing but the wait."""
+    server, plugin = process
+    scope = await server.start()
+    await attached(server)
+    async with asyncio.TaskGroup() as tasks:
+        calls = [tasks.create_task(scope.add_message("a", f"@Plan {n}")) for n in range(8)]
+        await plugin.kill()
+        await plugin.start()
+    for call in calls:
+        await ended(scope, call.result().run_id)
+    shown = [said(row) for row in await rows(scope)]
 
-    assert process.returncode == 1
-    assert problem in err.decode()
-    assert len(err.decode().splitlines()) == 1
+    assert sorted(text for text in shown if "@" in text) == [f"@Plan {n}" for n in range(8)]

@@ -164,7 +164,7 @@ class RealServer:
         )
 
     def add_plugin(self, name: str, target: str, contract: str) -> None:
-        """Configures another plugin."""
+        """Configures one more plugin, or another one of that name."""
         plugin = {"target": target, "contracts": [contract]}
         self._configure(lambda settings: settings["plugins"].update({name: plugin}))
 

@@ -80,10 +80,9 @@ def _contents(parts: tuple[Part, ...]) -> list[Content]:
                 spoken.append(TextContent(TextKind.THINKING, text))
             case MediaPart(kind=MediaKind.IMAGE):
                 spoken.append(MediaContent(part))
-            case MediaPart():
-                # Not its data: rows are read again and again.
-                name = part.name or part.media_type
-                spoken.append(FileReference(part.url or "", name, part.media_type))
+            case MediaPart(kind=MediaKind.FILE, url=str() as path):
+                # Readers get the address. A file that came by value is nowhere for them to fetch.
+                spoken.append(FileReference(path, part.name, part.media_type))
             case ToolCall():
                 calls.append(call_content(part))
             case ToolResult():
