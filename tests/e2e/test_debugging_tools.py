@@ -138,6 +138,20 @@ def test_describes_a_message_with_a_oneof_and_one_with_an_enum(
 
 
 @every_grpcurl
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [("server", f"{ADMIN}.ListPlugins"), ("plugin", f"{PLUGIN}.GetPluginInfo")],
+)
+@over_both
+def test_describes_a_method(
+    world: World, tool: Grpcurl, transport: str, kind: str, method: str
+) -> None:
+    text = tool.describe(world.targets[kind, transport], method)
+
+    assert f"rpc {method.rpartition('.')[2]} ( ." in text
+
+
+@every_grpcurl
 @everywhere
 def test_describes_an_enum(world: World, tool: Grpcurl, place: Place) -> None:
     shows(

@@ -7,6 +7,7 @@ the same on the wire and differ in the name of their package, so one servicer se
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -48,7 +49,9 @@ def add_reflection(server: grpc.aio.Server, services: Sequence[str]) -> None:
         services: Full names of the services to list, those of reflection left out.
     """
     names = (*services, REFLECTION_V1_SERVICE, REFLECTION_V1ALPHA_SERVICE)
-    servicer = reflection_aio.ReflectionServicer(names, pool=described_files())
+    # It calls nothing of the pool that _Symbols does not have.
+    pool: Any = _Symbols(described_files())
+    servicer = reflection_aio.ReflectionServicer(names, pool=pool)
     handlers = {
         "ServerReflectionInfo": grpc.stream_stream_rpc_method_handler(
             servicer.ServerReflectionInfo,
@@ -63,6 +66,26 @@ def add_reflection(server: grpc.aio.Server, services: Sequence[str]) -> None:
             for service in (REFLECTION_V1_SERVICE, REFLECTION_V1ALPHA_SERVICE)
         )
     )
+
+
+class _Symbols:
+    """A pool that finds methods, too: protobuf's own finds whatever has a name but them."""
+
+    def __init__(self, pool: descriptor_pool.DescriptorPool) -> None:
+        self._pool = pool
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._pool, name)
+
+    def FindFileContainingSymbol(self, symbol: str) -> FileDescriptor:  # noqa: N802 - the pool's name
+        try:
+            return self._pool.FindFileContainingSymbol(symbol)
+        except KeyError:
+            service_name, _, method = symbol.rpartition(".")
+            service = self._pool.FindServiceByName(service_name)
+            if method not in service.methods_by_name:
+                raise
+            return service.file
 
 
 def described_files() -> descriptor_pool.DescriptorPool:

@@ -7,6 +7,7 @@ the same on the wire and differ in the name of their package, so one servicer se
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool
@@ -38,7 +39,9 @@ def reflection_handlers(
         Kind.SYNCHRONOUS: reflection.ReflectionServicer,
         Kind.ASYNCHRONOUS: reflection.aio.ReflectionServicer,
     }
-    servicer = servicers[kind](names, pool=_pool(files))
+    # It calls nothing of the pool that _Symbols does not have.
+    pool: Any = _Symbols(_pool(files))
+    servicer = servicers[kind](names, pool=pool)
     method = grpc.stream_stream_rpc_method_handler(
         servicer.ServerReflectionInfo,
         request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
@@ -48,6 +51,26 @@ def reflection_handlers(
         grpc.method_handlers_generic_handler(service, {"ServerReflectionInfo": method})
         for service in (V1_SERVICE, V1ALPHA_SERVICE)
     ]
+
+
+class _Symbols:
+    """A pool that finds methods, too: protobuf's own finds whatever has a name but them."""
+
+    def __init__(self, pool: descriptor_pool.DescriptorPool) -> None:
+        self._pool = pool
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._pool, name)
+
+    def FindFileContainingSymbol(self, symbol: str) -> FileDescriptor:  # noqa: N802 - the pool's name
+        try:
+            return self._pool.FindFileContainingSymbol(symbol)
+        except KeyError:
+            service_name, _, method = symbol.rpartition(".")
+            service = self._pool.FindServiceByName(service_name)
+            if method not in service.methods_by_name:
+                raise
+            return service.file
 
 
 def _pool(files: Iterable[FileDescriptor]) -> descriptor_pool.DescriptorPool:
