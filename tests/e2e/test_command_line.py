@@ -293,6 +293,25 @@ async def test_a_terminal_that_is_too_narrow_is_said() -> None:
     assert "the terminal is 30 columns wide; chat needs 40" in text
 
 
+async def test_a_terminal_that_cannot_move_its_cursor_is_said() -> None:
+    """It would show the first line for ever."""
+    async with person() as somebody:
+        plain = {**somebody.environment, "TERM": "dumb"}
+        async with terminal(SAGENTRY, "chat", environment=plain) as screen:
+            assert await screen.ended() == 2
+            assert "chat needs a terminal that can move its cursor" in screen.text()
+
+
+async def test_lines_that_are_pasted_are_one_message() -> None:
+    async with person() as somebody, somebody.sits_at("chat") as screen:
+        await screen.until("chat · new")
+        screen.type("\x1b[200~one\ntwo\x1b[201~\r")
+        await screen.until("Hello there")
+        shown = [said(row) for row in await rows(somebody.scope, "chat")]
+
+    assert shown == ["one\ntwo", "Hello there"]
+
+
 async def test_a_reader_that_has_seen_enough_ends_the_command_quietly() -> None:
     async with person() as somebody:
         await somebody.run("send", "a", "use a tool")

@@ -6,6 +6,7 @@ import shutil
 import sys
 
 import click
+from rich.console import Console
 
 from sagentry.cli.connection import Connection, Exit, complain, with_connection
 from sagentry.client import ScopedClient
@@ -29,6 +30,9 @@ def chat(connection: Connection, agent: str, *, profile: str | None) -> None:
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         complain("chat needs a terminal; programs use `sagentry send` and `sagentry transcript`")
+        sys.exit(Exit.USAGE)
+    if Console().is_dumb_terminal:
+        complain("chat needs a terminal that can move its cursor; TERM says that this one cannot")
         sys.exit(Exit.USAGE)
     columns = shutil.get_terminal_size().columns
     if columns < NARROWEST:
