@@ -150,6 +150,20 @@ async def test_a_conversation_goes_on_across_a_killed_server() -> None:
     assert text.count("> please wait") == 1
 
 
+async def test_ctrl_c_and_ctrl_d_are_heard_while_something_is_printed() -> None:
+    """One came at such a moment: the program was killed, or did not leave."""
+    async with person() as somebody, somebody.sits_at("chat") as screen:
+        await screen.until("chat · new")
+        with screen.line_editing() as seen:
+            screen.type("use a tool\r")
+            await screen.until("two")
+            await screen.until("ready")
+        screen.type("\x04")
+        assert await screen.ended() == 0
+
+    assert seen == []
+
+
 async def test_a_message_that_is_refused_can_be_mended() -> None:
     async with person() as somebody, somebody.sits_at("chat", "--profile", "nope") as screen:
         await screen.until("chat · new")

@@ -10,7 +10,8 @@ import signal
 import struct
 import sys
 import termios
-from collections.abc import AsyncIterator, Mapping
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import pyte
@@ -42,6 +43,7 @@ class Terminal:
 
     Attributes:
         process: The command.
+        raw: Every byte that it wrote.
     """
 
     def __init__(self, master: int, columns: int, lines: int) -> None:
@@ -56,6 +58,28 @@ class Terminal:
     def type(self, text: str) -> None:
         """Types as a person does."""
         os.write(self._master, text.encode())
+
+    @contextlib.contextmanager
+    def line_editing(self) -> Iterator[list[bool]]:
+        """Watches whether the terminal does its own line editing, where Ctrl-C is a signal and Ctrl-D may
+        go to nobody; yields a list that is not empty once it was seen.
+        """
+        seen: list[bool] = []
+        is_over = threading.Event()
+
+        def watch() -> None:
+            # Without pauses: such a moment is short.
+            while not is_over.is_set() and not seen:
+                if termios.tcgetattr(self._master)[3] & termios.ICANON:
+                    seen.append(True)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            yield seen
+        finally:
+            is_over.set()
+            watcher.join()
 
     def lines(self) -> list[str]:
         """Everything that can be seen or scrolled to, without blank lines at the end."""

@@ -8,7 +8,6 @@ import io
 from collections.abc import Callable
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.formatted_text import ANSI, AnyFormattedText
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import Output
@@ -61,8 +60,10 @@ class ChatSession:
         try:
             async with self._work:
                 following = self._work.create_task(self._follow())
-                await self._print(Text(HELP, "dim"))
-                await self._read_lines()
+                self._print(Text(HELP, "dim"))
+                # Between two lines as well: see `_print`.
+                with self._prompt.app.input.raw_mode():
+                    await self._read_lines()
                 following.cancel()
         except BaseExceptionGroup as errors:
             known, others = errors.split(SagentryError)
@@ -85,9 +86,7 @@ class ChatSession:
         try:
             await self._scope.add_message(self._agent_id, text, options=self._options)
         except SagentryError as error:
-            await self._print(
-                Text(f"not sent: {safe_line(explained(error, self._address))}", "red")
-            )
+            self._print(Text(f"not sent: {safe_line(explained(error, self._address))}", "red"))
             if not self._prompt.default_buffer.text:
                 # To be mended, not typed again.
                 self._prompt.default_buffer.text = text
@@ -99,7 +98,7 @@ class ChatSession:
         try:
             await self._scope.cancel_run(self._agent_id, self._view.agent.run_id)
         except SagentryError as error:
-            await self._print(Text(f"not cancelled: {safe_line(error.message)}", "red"))
+            self._print(Text(f"not cancelled: {safe_line(error.message)}", "red"))
 
     async def _follow(self) -> None:
         viewer = safe_line(getpass.getuser()) or "somebody"
@@ -109,31 +108,37 @@ class ChatSession:
                 self._scroll.see(item)
                 self._state.see(item)
                 if self._view.is_complete:
-                    await self._print_settled()
+                    self._print_settled()
                 self._prompt.app.invalidate()
 
-    async def _print_settled(self) -> None:
+    def _print_settled(self) -> None:
         if not self._has_begun:
             self._has_begun = True
             left_out = self._scroll.skip(self._view, MOST_HISTORY)
             if left_out:
                 note = f"… {left_out} earlier rows: sagentry transcript {self._agent_id}"
-                await self._print(Text(note, "dim"))
+                self._print(Text(note, "dim"))
         settled = [as_renderable(one) for one in self._scroll.settled(self._view)]
         if settled:
-            await self._print(Group(*settled))
+            self._print(Group(*settled))
 
     # --- what is seen
 
-    async def _print(self, what: RenderableType) -> None:
-        text = self._drawn(lambda console: console.print(what))
-        output = self._prompt.app.output
+    def _print(self, what: RenderableType) -> None:
+        """Prints above the prompt.
 
-        def write() -> None:
-            output.write_raw(text.replace("\n", "\r\n"))
-            output.flush()
-
-        await run_in_terminal(write)
+        Not by prompt_toolkit's run_in_terminal: that gives the terminal back its own line editing for the
+        moment, and a Ctrl-C of that moment would end the program, a Ctrl-D would be lost.
+        """
+        app = self._prompt.app
+        if app.is_running:
+            app.renderer.erase()
+        app.output.write_raw(self._drawn(lambda console: console.print(what)).replace("\n", "\r\n"))
+        app.output.flush()
+        if app.is_running:
+            app.renderer.reset()
+            app.renderer.request_absolute_cursor_position()
+            app.invalidate()
 
     def _message(self) -> AnyFormattedText:
         live = self._scroll.live(self._view) if self._has_begun else None
