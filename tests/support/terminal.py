@@ -61,8 +61,9 @@ class Terminal:
 
     @contextlib.contextmanager
     def line_editing(self) -> Iterator[list[bool]]:
-        """Watches whether the terminal does its own line editing, where Ctrl-C is a signal and Ctrl-D may
-        go to nobody; yields a list that is not empty once it was seen.
+        """Watches whether the terminal does its own line editing; yields a list that is not empty then.
+
+        Ctrl-C is a signal at such a moment, and a Ctrl-D may go to nobody.
         """
         seen: list[bool] = []
         is_over = threading.Event()
