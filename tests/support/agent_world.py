@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Self
 
 from sagentry.server.agent.absent import NoPreprocessor
+from sagentry.server.agent.agent import Agent
 from sagentry.server.agent.core import Profile
 from sagentry.server.agent.recovery import AgentServices
 from sagentry.server.agent.registry import AgentRegistry
@@ -36,7 +37,7 @@ from sagentry.server.domain.models import (
 from sagentry.server.domain.scope import AgentKey, Scope, ScopeKey, ScopeKind
 from sagentry.server.domain.state import AgentState
 from sagentry.server.errors import InvalidInputError
-from sagentry.server.model_ports import Tool, ToolContext
+from sagentry.server.model_ports import Tool, ToolContext, ToolExecutor
 from sagentry.server.ports import Preprocessor
 from sagentry.server.stream_ports import EventSource
 from sagentry.server.tools.runner import ToolRunner
@@ -64,8 +65,12 @@ class TraceLog:
         self._agent_id = agent_id
         self.conversation_id = conversation_id
         self._trace = trace
+        self.breaks_on: type[EventBody] | None = None
+        self.has_ended = asyncio.Event()
 
     def publish(self, body: EventBody, *, run_id: str, owner_epoch: int) -> int:
+        if self.breaks_on is not None and isinstance(body, self.breaks_on):
+            raise ValueError(describe(body))
         sequence = len(self.events) + 1
         self.events.append(
             Event(
@@ -87,6 +92,7 @@ class TraceLog:
 
     def end(self, reason: StreamEndReason, *, reconnect: bool) -> None:
         self.ended = (reason, reconnect)
+        self.has_ended.set()
 
     def subscribe(
         self,
@@ -166,6 +172,7 @@ class FakeTool:
     gate: Gate = field(default_factory=Gate)
     result: str = ""
     calls: list[str] = field(default_factory=list)
+    running: int = 0
     display_text: str = ""
     read_only: bool = False
     time_limit: timedelta = timedelta(seconds=60)
@@ -177,7 +184,11 @@ class FakeTool:
     async def run(self, arguments: dict[str, object], context: ToolContext) -> str:
         del arguments
         self.calls.append(context.call_id)
-        await self.gate.passing()
+        self.running += 1
+        try:
+            await self.gate.passing()
+        finally:
+            self.running -= 1
         return self.result or f"{self.name} done"
 
 
@@ -195,6 +206,7 @@ class World:
     settle_timeout: timedelta = timedelta(seconds=10)
     preprocessor: Preprocessor = field(default_factory=NoPreprocessor)
     owner_id: str = "server-1"
+    executor: ToolExecutor = field(default_factory=ToolRunner)
 
     def __post_init__(self) -> None:
         self.states = MemoryStateStore(self.trace)
@@ -207,7 +219,7 @@ class World:
             journal=self.journal,
             state_store=self.states,
             display_store=self.display,
-            executor=ToolRunner(),
+            executor=self.executor,
             clock=self.clock,
             profile=self._profile,
             streams=Streams(self._log),
@@ -253,6 +265,7 @@ class World:
             max_turns=self.max_turns,
             settle_timeout=self.settle_timeout,
             preprocessor=self.preprocessor,
+            executor=self.executor,
         )
         after.states, after.display = self.states, self.display
         after.registry = after._registry()
@@ -268,8 +281,12 @@ class World:
             message=Message("", Role.USER, (TextPart(text),), START),
         )
 
-    def state(self, agent_id: str = "a") -> AgentState:
-        """The state of a live agent."""
+    def agent(self, agent_id: str = "a") -> Agent:
+        """A live agent."""
         agent = self.registry.live_agent(AgentKey(SCOPE.key, agent_id))
         assert agent is not None
-        return agent.core.state
+        return agent
+
+    def state(self, agent_id: str = "a") -> AgentState:
+        """The state of a live agent."""
+        return self.agent(agent_id).core.state

@@ -26,7 +26,7 @@ from sagentry.server.domain.writes import (
     UpdateToolStatus,
     WriteOutcome,
 )
-from sagentry.server.errors import PluginError
+from sagentry.server.errors import LimitExceededError, PartialWriteError, PluginError
 from sagentry.server.ports import (
     DisplayStoreCapabilities,
     JournalEntry,
@@ -46,6 +46,7 @@ class FakeClock:
     def __init__(self) -> None:
         self.seconds = 0.0
         self._later: list[tuple[float, Callable[[], None]]] = []
+        self._scheduled = asyncio.Event()
 
     def now(self) -> datetime:
         return START + timedelta(seconds=self.seconds)
@@ -60,12 +61,20 @@ class FakeClock:
     def call_later(self, delay: timedelta, callback: Callable[[], None]) -> Callable[[], None]:
         entry = (self.seconds + delay / timedelta(seconds=1), callback)
         self._later.append(entry)
+        self._scheduled.set()
 
         def cancel() -> None:
             if entry in self._later:
                 self._later.remove(entry)
 
         return cancel
+
+    async def until_scheduled(self) -> None:
+        """Returns when somebody waits to be called back."""
+        async with asyncio.timeout(20):
+            while not self._later:
+                self._scheduled.clear()
+                await self._scheduled.wait()
 
     def advance(self, seconds: float) -> None:
         """Moves the time and calls back whoever asked for it by then."""
@@ -106,8 +115,10 @@ class MemoryJournal:
         self.quarantine: dict[int, str] = {}
         self.attempts: dict[int, list[str]] = {}
         self.failure: Exception | None = None
+        self.refuses: Callable[[Sequence[JournalRecord]], bool] = lambda _records: False
         self._last = 0
         self._appended = asyncio.Event()
+        self._held: list[Callable[[], None]] | None = None
 
     def append(
         self,
@@ -117,17 +128,48 @@ class MemoryJournal:
         *,
         on_durable: Callable[[Sequence[int], Exception | None], None],
     ) -> None:
+        def write() -> None:
+            failure = self.failure
+            if failure is None and self.refuses(records):
+                failure = LimitExceededError("JOURNAL_FULL", "full", limit=1, actual=1)
+            if failure is not None:
+                loop.call_soon(on_durable, [], failure)
+                return
+            ids = []
+            for record in records:
+                self._last += 1
+                self.entries[self._last] = JournalEntry(self._last, conversation, agent_id, record)
+                ids.append(self._last)
+            loop.call_soon(on_durable, ids, None)
+            self._appended.set()
+
         loop = asyncio.get_running_loop()
-        if self.failure is not None:
-            loop.call_soon(on_durable, [], self.failure)
-            return
-        ids = []
-        for record in records:
-            self._last += 1
-            self.entries[self._last] = JournalEntry(self._last, conversation, agent_id, record)
-            ids.append(self._last)
-        loop.call_soon(on_durable, ids, None)
-        self._appended.set()
+        if self._held is not None:
+            self._held.append(write)
+            self._appended.set()
+        else:
+            write()
+
+    def hold(self) -> None:
+        """Writes nothing until `release`; a crash before that loses it."""
+        self._held = self._held or []
+
+    def release(self) -> None:
+        """Writes what was held, in order."""
+        held, self._held = self._held or [], None
+        for write in held:
+            write()
+
+    def crash(self) -> None:
+        """Loses what is held."""
+        self._held = None
+
+    async def until_held(self, appends: int = 1) -> None:
+        """Returns when so many appends wait for the disk."""
+        async with asyncio.timeout(20):
+            while len(self._held or []) < appends:
+                self._appended.clear()
+                await self._appended.wait()
 
     async def until_recorded(self, text: str) -> None:
         """Returns when some record holds the text."""
@@ -162,6 +204,8 @@ class Gate:
 
     def __init__(self, *, is_open: bool = True) -> None:
         self._event = asyncio.Event()
+        self.reached = asyncio.Event()
+        """Set when somebody has come to the gate."""
         if is_open:
             self._event.set()
 
@@ -172,6 +216,7 @@ class Gate:
         self._event.clear()
 
     async def passing(self) -> None:
+        self.reached.set()
         await self._event.wait()
 
 
@@ -192,11 +237,20 @@ class MemoryStateStore:
         self.epochs: dict[str, int] = {}
         self.owners: dict[str, str] = {}
         self.gate = Gate()
-        self.failure: PluginError | None = None
+        self.load_gate = Gate()
+        self.loading = asyncio.Event()
+        self.load_fault: Exception | None = None
+        self.failure: Exception | None = None
+        self.append_failure: Exception | None = None
+        self.asked = 0
         self._trace = trace
 
     async def load(self, call: PluginCall, *, claim_as: str | None) -> StoredState:
         key = call.conversation_id
+        self.loading.set()
+        await self.load_gate.passing()
+        if self.load_fault is not None:
+            raise self.load_fault
         previous = self.owners.get(key, "")
         if claim_as is not None:
             self.epochs[key] = self.epochs.get(key, 0) + 1
@@ -229,6 +283,8 @@ class MemoryStateStore:
     async def append(
         self, call: PluginCall, *, expected_revision: int, revision: int, patch_json: str
     ) -> bool:
+        if self.append_failure is not None:
+            raise self.append_failure
         await self._work("append")
         key = call.conversation_id
         if key not in self.base:
@@ -243,6 +299,7 @@ class MemoryStateStore:
         del call, interrupted, revision
 
     async def _work(self, word: str) -> None:
+        self.asked += 1
         await self.gate.passing()
         if self.failure is not None:
             raise self.failure
@@ -263,7 +320,10 @@ class MemoryDisplayStore:
         self.order: list[tuple[str, str]] = []
         self.positions = 0
         self.gate = Gate()
-        self.failure: PluginError | None = None
+        self.failure: Exception | None = None
+        self.has_failed = asyncio.Event()
+        self.poison = ""
+        """A text that breaks the store when a message holds it."""
         self._trace = trace
 
     async def open(self, call: PluginCall) -> ConversationCounters:
@@ -275,8 +335,24 @@ class MemoryDisplayStore:
     ) -> Sequence[WriteOutcome]:
         await self.gate.passing()
         if self.failure is not None:
+            self.has_failed.set()
             raise self.failure
-        return [self._apply(call.conversation_id, write) for write in writes]
+        outcomes: list[WriteOutcome] = []
+        for write in writes:
+            if self.poison and self.poison in repr(write):
+                raise PartialWriteError(outcomes, self._fault())
+            outcomes.append(self._apply(call.conversation_id, write))
+        return outcomes
+
+    def _fault(self) -> PluginError:
+        return PluginError(
+            "PLUGIN_FAULT",
+            "poison",
+            plugin=self.plugin,
+            method="SaveMessage",
+            elapsed=timedelta(0),
+            budget=timedelta(seconds=3),
+        )
 
     def _apply(self, conversation: str, request: WriteRequest) -> WriteOutcome:
         write = request.write

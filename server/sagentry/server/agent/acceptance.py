@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 
-from sagentry.server.agent.agent import Agent, new_run
+from sagentry.server.agent.agent import Agent, AgentStoppingError, new_run
 from sagentry.server.agent.core import request_for
 from sagentry.server.agent.items import display_items
 from sagentry.server.domain import codec
@@ -23,7 +23,7 @@ from sagentry.server.domain.commands import (
 from sagentry.server.domain.display import DisplayMessage
 from sagentry.server.domain.events import MessageQueued
 from sagentry.server.domain.ids import derived_message_id
-from sagentry.server.domain.messages import Message
+from sagentry.server.domain.messages import Message, TextPart
 from sagentry.server.domain.runs import Run
 from sagentry.server.domain.state import (
     AnswerRecorded,
@@ -32,12 +32,13 @@ from sagentry.server.domain.state import (
     RecordedAnswer,
     RunRecorded,
 )
+from sagentry.server.domain.text import repair
 from sagentry.server.domain.writes import SaveMessage
 from sagentry.server.errors import (
     ConflictError,
     InvalidStateError,
     LimitExceededError,
-    SagentryError,
+    PluginError,
 )
 from sagentry.server.ports import Accepted, PluginCall, Preprocessor, Rejected, WriteRequest
 
@@ -180,6 +181,8 @@ class Acceptance:
             create_time=core.clock.now(),
         )
         display, llm = await self._halves(command, message)
+        if self._agent.is_stopping:
+            raise AgentStoppingError
         self._refuse_oversize(llm)
         core.scope = command.scope
         # From here to the record there is no wait: the order of the records is the order of acceptance.
@@ -188,7 +191,7 @@ class Acceptance:
         save = None
         if display is not None:
             save = request_for(SaveMessage(display, display_items(display)))
-            self._agent.expect_rows(save.request_id)
+            self._agent.news.expect_rows(save.request_id)
         changes = self._changes(command, fingerprint, llm, run, queued=queued)
         try:
             await core.ledger.record(
@@ -196,13 +199,14 @@ class Acceptance:
                 [save] if save else [],
                 (lambda: core.publish(MessageQueued(llm))) if queued else None,
             )
-        except SagentryError:
+        except Exception:
             if begins:
                 self._agent.release_run()
             if save:
-                self._agent.forget_rows(save.request_id)
+                self._agent.news.take_rows(save.request_id)
             raise
-        if queued and not command.hold and run is not None and not self._agent.current_run_id:
+        is_waiting = queued and not command.hold and not self._agent.current_run_id
+        if is_waiting and run is not None and not self._agent.is_stopping:
             # The run that this message waited for ended while the record was written.
             self._agent.claim_run(run)
             begins = True
@@ -220,6 +224,8 @@ class Acceptance:
 
     async def _start(self, command: StartRun, fingerprint: str) -> StartRunReply:
         core = self._agent.core
+        if self._agent.is_stopping:
+            raise AgentStoppingError
         run, begins = self._run_for(hold=False)
         if run is None or not begins:
             raise InvalidStateError(
@@ -229,7 +235,7 @@ class Acceptance:
         core.scope = command.scope
         try:
             await core.ledger.record([AnswerRecorded(answer), RunRecorded(run)])
-        except SagentryError:
+        except Exception:
             self._agent.release_run()
             raise
         self._agent.begin_run(run)
@@ -248,25 +254,44 @@ class Acceptance:
                 return _like(shown, message), message
             case None:
                 pass
-        core = self._agent.core
-        call = PluginCall(
-            scope=command.scope,
-            conversation_id=core.conversation.conversation_id,
-            agent_id=core.key.agent_id,
-            request_id=command.request_id,
-            timeout=command.timeout,
-        )
-        options = core.state.options
-        async with self._preprocessing:
-            outcome = await self._preprocessor.preprocess(
-                call,
-                message,
-                tool_context=options.tool_context if options else None,
-                messages=core.state.messages,
-            )
+        outcome = await self._preprocess(command, message)
         if isinstance(outcome, Rejected):
             raise MessageRejectedError(self._preprocessor.plugin, outcome)
         return self._accepted_halves(outcome, message)
+
+    async def _preprocess(self, command: AddMessage, message: Message) -> Accepted | Rejected:
+        """Asks the preprocessor, in the time that the caller has left when it is its turn."""
+        core = self._agent.core
+        came = core.clock.monotonic()
+        with self._agent.droppable():
+            async with self._preprocessing:
+                waited = timedelta(seconds=core.clock.monotonic() - came)
+                left = None if command.timeout is None else command.timeout - waited
+                if left is not None and left <= timedelta(0):
+                    raise self._too_late(waited, command.timeout or left)
+                options = core.state.options
+                return await self._preprocessor.preprocess(
+                    PluginCall(
+                        scope=command.scope,
+                        conversation_id=core.conversation.conversation_id,
+                        agent_id=core.key.agent_id,
+                        request_id=command.request_id,
+                        timeout=left,
+                    ),
+                    message,
+                    tool_context=options.tool_context if options else None,
+                    messages=core.state.messages,
+                )
+
+    def _too_late(self, waited: timedelta, budget: timedelta) -> PluginError:
+        return PluginError(
+            "PLUGIN_TIMEOUT",
+            "the caller's time was over before it was the message's turn",
+            plugin=self._preprocessor.plugin,
+            method="PreprocessMessage",
+            elapsed=waited,
+            budget=budget,
+        )
 
     @staticmethod
     def _accepted_halves(outcome: Accepted, message: Message) -> tuple[Message | None, Message]:
@@ -320,7 +345,11 @@ class Acceptance:
     def _refuse_oversize(self, llm: Message) -> None:
         """Refuses a message that would take the state over what its store takes."""
         limit = int(self._agent.saver.max_state_bytes * SPARE_SHARE)
-        size = self._agent.saver.state_size + len(codec.to_json(llm, Message))
+        added = len(codec.to_json(llm, Message))
+        size = self._agent.saver.state_size + added
+        if size > limit:
+            # Patches count twice what they replace: only near the limit is it worth to measure.
+            size = self._agent.saver.measured_size() + added
         if size > limit:
             raise LimitExceededError(
                 "STATE_TOO_LARGE",
@@ -354,8 +383,18 @@ def _display_text(display: Message | DisplayChoice | None) -> str:
 
 
 def _like(half: Message, message: Message) -> Message:
-    """Gives a half of a message the identity of the whole."""
-    return replace(half, message_id=message.message_id, create_time=message.create_time, run_id="")
+    """Gives a half of a message the identity of the whole, and text that can be encoded."""
+    parts = tuple(
+        replace(part, text=repair(part.text)[0]) if isinstance(part, TextPart) else part
+        for part in half.parts
+    )
+    return replace(
+        half,
+        message_id=message.message_id,
+        create_time=message.create_time,
+        run_id="",
+        parts=parts,
+    )
 
 
 def _reused(request_id: str) -> ConflictError:

@@ -10,32 +10,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from sagentry.server.agent.core import AgentCore
-from sagentry.server.agent.items import failure_notice, notice
-from sagentry.server.agent.ledger import QueuedWrite
 from sagentry.server.agent.pipeline import DisplayPipeline
-from sagentry.server.agent.run import RunExecution, RunResult
+from sagentry.server.agent.run import FAULT, RunExecution, RunResult
+from sagentry.server.agent.run_ends import STATUS_OF_END, RunEnds
 from sagentry.server.agent.saver import StateSaver
-from sagentry.server.domain.display import ConversationCounters, DisplayMessage
+from sagentry.server.agent.store_news import StoreNews
+from sagentry.server.domain.display import DisplayMessage
 from sagentry.server.domain.events import (
     AgentStopped,
     AgentView,
-    DisplayMessageSaved,
-    DisplayMessageUpdated,
-    EventBody,
-    PluginDegraded,
-    PluginRecovered,
     RunEnded,
     RunStarted,
     Snapshot,
     StatusChanged,
-    WriteRejected,
 )
 from sagentry.server.domain.ids import new_id
 from sagentry.server.domain.messages import MessageStatus
@@ -48,9 +42,8 @@ from sagentry.server.domain.runs import (
     RunPhase,
     StopReason,
 )
-from sagentry.server.domain.state import Change, HeldDelivered, RunRecorded, StatusSet
-from sagentry.server.domain.writes import DisplayWrite, RowsSaved, RowUpdated, WriteOutcome
-from sagentry.server.errors import PluginError, SagentryError, StaleEpochError
+from sagentry.server.domain.state import HeldDelivered, RunRecorded
+from sagentry.server.errors import SagentryError, StaleEpochError
 
 logger = logging.getLogger(__name__)
 
@@ -67,16 +60,8 @@ _LIFECYCLE_OF_END = {
     RunEnd.ERROR: Lifecycle.ON_ERROR,
 }
 
-_STATUS_OF_END = {
-    RunEnd.COMPLETED: AgentStatus.IDLE,
-    RunEnd.CANCELLED: AgentStatus.CANCELLED,
-    RunEnd.ERROR: AgentStatus.ERROR,
-}
-
 SHOWN_RUNS = 16
 """Runs in a snapshot."""
-
-FAULT = RunError("INTERNAL", "Something went wrong in the server. The cause is in its log.")
 
 
 class Agent:
@@ -90,22 +75,24 @@ class Agent:
     def __init__(self, core: AgentCore, *, settle_timeout: timedelta) -> None:
         """Begins without tasks; `serve` runs them."""
         self.core = core
-        self._rows: dict[str, tuple[DisplayMessage, ...] | None] = {}
-        self.counters = ConversationCounters()
+        self.news = StoreNews(core.publish, self._fence)
         self.last_activity = core.clock.now()
         self._settle_timeout = settle_timeout
         self._tasks: asyncio.TaskGroup | None = None
+        self._workers: list[asyncio.Task[None]] = []
+        self._droppable: set[asyncio.Task[Any]] = set()
         self._execution: RunExecution | None = None
         self._current = ""
         self._cancelled = ""
-        self._running: asyncio.Future[None] | None = None
         self.promised: Run | None = None
         """A run that was promised to a message whose record is on its way to the disk."""
+        self._ends = RunEnds(core)
         self._phase = RunPhase.ENDED
         self._run_ended: dict[str, asyncio.Event] = {}
         self._stopping = asyncio.Event()
-        self._fenced = asyncio.Event()
+        self._fenced: StaleEpochError | None = None
         self._is_closing = False
+        self._has_said_stopped = False
         self.pipeline: DisplayPipeline
         self.saver: StateSaver
 
@@ -126,50 +113,110 @@ class Agent:
 
     async def serve(self, ready: asyncio.Event) -> None:
         """Runs the agent until `stop` is done or the conversation is lost to another owner."""
-        async with asyncio.TaskGroup() as tasks:
-            self._tasks = tasks
-            workers = [
-                tasks.create_task(self.pipeline.run()),
-                tasks.create_task(self.saver.run()),
-            ]
-            watch = tasks.create_task(self._watch_fence())
-            ready.set()
-            await self._stopping.wait()
-            for worker in (*workers, watch):
-                worker.cancel()
-        self._tasks = None
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                self._workers = [
+                    tasks.create_task(self.pipeline.run()),
+                    tasks.create_task(self.saver.run()),
+                ]
+                ready.set()
+                await self._stopping.wait()
+                self._halt()
+        except Exception:
+            self._say_stopped(StopReason.FAULT)
+            raise
+        finally:
+            # Whatever the reason, nobody may wait for an agent that is not there.
+            self._is_closing = True
+            self._tasks = None
+            for ended in self._run_ended.values():
+                ended.set()
+
+    def _halt(self) -> None:
+        """Sends nothing more to the stores; what they have not is in the journal."""
+        self.pipeline.close()
+        self.saver.close()
+        for worker in self._workers:
+            worker.cancel()
 
     async def stop(self, reason: StopReason, budget: timedelta, *, finish_run: bool) -> int:
-        """Ends the run, saves the state, ends the tasks. Returns how many writes are unsaved."""
-        self._is_closing = True
+        """Ends the run, saves the state, ends the tasks; once. Returns how many writes are unsaved."""
+        self._close_door()
         if self._current and finish_run:
             await self.wait_for_end(self._current, budget)
-        if self._current:
+        while self._current and self._tasks is not None:
             self.cancel_run()
             await self.wait_for_end(self._current)
+        with suppress(SagentryError):
+            await self._ends.record_owed()
+        # What was accepted at the last moment belongs to what is saved.
+        await self.core.ledger.settled()
         self.saver.want(Lifecycle.ON_SHUTDOWN, release=True)
         await self._settle(self._settle_timeout)
         unsaved = self.unsaved
-        self.core.publish(AgentStopped(reason))
+        self._say_stopped(reason)
         self._stopping.set()
         return unsaved
 
-    async def _watch_fence(self) -> None:
-        """Ends the agent when another server has claimed the conversation: it writes nothing more."""
-        await self._fenced.wait()
-        self._is_closing = True
-        self.cancel_run()
-        self.core.publish(AgentStopped(StopReason.FENCED))
+    def abandon(self) -> None:
+        """Ends the tasks without another word: what is recorded is in the journal."""
+        self._close_door()
         self._stopping.set()
 
-    def own(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-        """Runs work that goes on when the caller is gone, and returns its answer to come."""
+    def _close_door(self) -> None:
+        """Takes no more commands; those whose message is still being looked at go to the next life."""
+        self._is_closing = True
+        for task in self._droppable:
+            task.cancel()
+
+    def _say_stopped(self, reason: StopReason) -> None:
+        if not self._has_said_stopped:
+            self._has_said_stopped = True
+            self.core.publish(AgentStopped(reason))
+
+    def _fence(self, error: StaleEpochError) -> None:
+        """Ends the agent: another server has claimed the conversation. It writes nothing more."""
+        if self._fenced is not None or self._tasks is None:
+            return
+        self._fenced = error
+        self._close_door()
+        self.core.ledger.close(error, [write.entry_id for write in self.pipeline.waiting()])
+        self._halt()
+        self._tasks.create_task(self._end_fenced())
+
+    async def _end_fenced(self) -> None:
+        while self._current:
+            self.cancel_run()
+            await self.wait_for_end(self._current)
+        self._say_stopped(StopReason.FENCED)
+        self._stopping.set()
+
+    def own(
+        self, work: Coroutine[Any, Any, T], *, while_stopping: bool = False
+    ) -> asyncio.Future[T]:
+        """Runs work that goes on when the caller is gone, and returns its answer to come.
+
+        Raises:
+            AgentStoppingError: The agent is stopping, also if it ends before the work does.
+        """
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        if self._tasks is None or self._is_closing:
+        if self._tasks is None or (self._is_closing and not while_stopping):
             work.close()
             raise AgentStoppingError
         self._tasks.create_task(_deliver(work, answer))
         return answer
+
+    @contextmanager
+    def droppable(self) -> Generator[None]:
+        """Marks what the current task does as without effects: stopping the agent cancels it."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - all of the agent's work is in tasks
+        self._droppable.add(task)
+        try:
+            yield
+        finally:
+            self._droppable.discard(task)
 
     @property
     def is_stopping(self) -> bool:
@@ -179,7 +226,7 @@ class Agent:
     @property
     def is_fenced(self) -> bool:
         """Whether another server has claimed the conversation."""
-        return self._fenced.is_set()
+        return self._fenced is not None
 
     # --- runs
 
@@ -191,17 +238,22 @@ class Agent:
     @property
     def status(self) -> AgentStatus:
         """What the agent does."""
-        return AgentStatus.RUNNING if self._current else self.core.state.status
+        return AgentStatus.RUNNING if self._current else self._ends.standing().status
 
     @property
     def unsaved(self) -> int:
         """How many writes are not acknowledged by their stores."""
-        return self.pipeline.unsaved + (0 if self.saver.is_idle else 1)
+        return self.pipeline.unsaved + (0 if self.saver.is_saved else 1)
+
+    def run(self, run_id: str) -> Run | None:
+        """Returns a run as it is, also one whose end could not be recorded yet."""
+        return self._ends.owed_run(run_id) or self.core.state.runs.get(run_id)
 
     def planned_run(self) -> Run | None:
         """Returns the run that will deliver the held messages, if one was promised."""
         for run in self.core.state.runs.values():
-            if run.end is None and not run.begun and run.run_id != self._current:
+            is_over = run.end is not None or self._ends.owed_run(run.run_id) is not None
+            if not is_over and not run.begun and run.run_id != self._current:
                 return run
         return None
 
@@ -215,13 +267,14 @@ class Agent:
 
     def release_run(self) -> None:
         """Takes a claim back: the run could not be recorded."""
-        self._run_ended.pop(self._current, None)
+        self._set_ended(self._current)
         self._current = ""
         self._phase = RunPhase.ENDED
 
     def begin_run(self, run: Run, message_id: str = "") -> None:
-        """Begins a claimed and recorded run. Returns at once."""
-        self._running = self.own(self._run(run, message_id))
+        """Begins a claimed and recorded run, also while stopping: then it ends soon. Returns at once."""
+        running = self.own(self._run(run, message_id), while_stopping=True)
+        del running
 
     def cancel_run(self) -> None:
         """Cancels the run under way, also one that is only claimed yet. Returns at once."""
@@ -231,6 +284,8 @@ class Agent:
 
     async def wait_for_end(self, run_id: str, timeout: timedelta | None = None) -> None:
         """Returns when a run that is known and not ended has ended and settled, or the time is over."""
+        if self._tasks is None:
+            return
         seconds = None if timeout is None else timeout / timedelta(seconds=1)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -250,6 +305,11 @@ class Agent:
     def _ended(self, run_id: str) -> asyncio.Event:
         return self._run_ended.setdefault(run_id, asyncio.Event())
 
+    def _set_ended(self, run_id: str) -> None:
+        ended = self._run_ended.pop(run_id, None)
+        if ended is not None:
+            ended.set()
+
     async def _run(self, run: Run, message_id: str) -> None:
         """Runs one run and those that held messages ask for after it."""
         next_run: Run | None = run
@@ -265,12 +325,8 @@ class Agent:
         if self._cancelled == run.run_id:
             self._execution.cancel()
         try:
-            events: list[EventBody] = [RunStarted(message_id)]
-            if not announced:
-                events.insert(0, StatusChanged(AgentStatus.RUNNING))
-            await self.core.record(
-                [HeldDelivered(), RunRecorded(begun)], events=events, run_id=run.run_id
-            )
+            await self._ends.record_owed()
+            await self._record_begin(begun, message_id, announced=announced)
             return await self._execution.execute()
         except SagentryError as error:
             logger.warning("run failed", extra={"reason": error.reason, "run_id": run.run_id})
@@ -280,29 +336,39 @@ class Agent:
             logger.exception("run failed", extra={"run_id": run.run_id})
             return RunResult(RunEnd.ERROR, FAULT)
 
+    async def _record_begin(self, run: Run, message_id: str, *, announced: bool) -> None:
+        mended = self._ends.mended()
+
+        def tell() -> None:
+            for body, run_id in mended.events:
+                self.core.publish(body, run_id)
+            if not announced:
+                self.core.publish(StatusChanged(AgentStatus.RUNNING), run.run_id)
+            self.core.publish(RunStarted(message_id), run.run_id)
+
+        changes = [*mended.changes, HeldDelivered(), RunRecorded(run)]
+        await self.core.record(changes, mended.writes, then=tell)
+
     async def _finish_run(self, result: RunResult) -> Run | None:
         """Records, saves, settles and announces the end; returns the run to go on with."""
         execution = self._execution
-        if execution is None:
-            return None
+        assert execution is not None  # noqa: S101 - set by `_execute`
         self._phase = RunPhase.SETTLING
+        if self._fenced is not None:
+            result = RunResult(
+                RunEnd.ERROR, RunError(self._fenced.reason, self._fenced.message), is_shown=True
+            )
         ended = replace(
             execution.run, end=result.end, error=result.error, end_time=self.core.clock.now()
         )
-        changes: list[Change] = [
-            RunRecorded(ended),
-            StatusSet(_STATUS_OF_END[result.end], result.error),
-        ]
+        await self._ends.record(ended, result)
         try:
-            await self.core.record(changes, self._end_notice(result))
-        except SagentryError as error:
-            # The disk is full: the end is announced all the same; after a restart the run is lost.
-            logger.exception("the end of a run is not recorded", extra={"reason": error.reason})
-        self.saver.want(_LIFECYCLE_OF_END[result.end])
-        await self._settle(self._settle_timeout)
-        self.core.publish(
-            RunEnded(result.end, result.error, ended.usage, self.unsaved), ended.run_id
-        )
+            self.saver.want(_LIFECYCLE_OF_END[result.end])
+            await self._settle(self._settle_timeout)
+            end = RunEnded(result.end, result.error, ended.usage, self.unsaved)
+            self.core.publish(end, ended.run_id)
+        except Exception:
+            logger.exception("the end of a run is not told", extra={"run_id": ended.run_id})
         return self._after_run(ended, result)
 
     def _after_run(self, ended: Run, result: RunResult) -> Run | None:
@@ -314,24 +380,12 @@ class Agent:
         if planned is not None:
             self.claim_run(planned)
         else:
-            self.core.publish(StatusChanged(_STATUS_OF_END[result.end], result.error))
-        self._ended(ended.run_id).set()
-        self._run_ended.pop(ended.run_id, None)
+            self.core.publish(StatusChanged(STATUS_OF_END[result.end], result.error))
+        self._set_ended(ended.run_id)
         self.last_activity = self.core.clock.now()
         return planned
 
-    def _end_notice(self, result: RunResult) -> list[DisplayWrite]:
-        if result.end is RunEnd.CANCELLED:
-            text = "Agent execution cancelled."
-            return [self.core.notice_write(notice(text, MessageStatus.CANCELLED), text)]
-        if result.error is not None and not result.is_shown:
-            text = f"Sorry, I encountered an error: {result.error.message}"
-            return [self.core.notice_write(failure_notice(text, result.error.reason), text)]
-        return []
-
     async def _settle(self, timeout: timedelta) -> None:
-        if self._fenced.is_set():
-            return
         async with asyncio.TaskGroup() as waiting:
             waiting.create_task(self.pipeline.settle(timeout))
             waiting.create_task(self.saver.settle(timeout))
@@ -341,70 +395,14 @@ class Agent:
     ) -> tuple[tuple[DisplayMessage, ...], int]:
         """Waits for one recorded display write; returns its rows and how many writes are unsaved."""
         unsaved = await self.pipeline.settle(timeout, {request_id})
-        return self._rows.pop(request_id, None) or (), unsaved
-
-    def expect_rows(self, request_id: str) -> None:
-        """Keeps the rows of a write until `settle_write` takes them. Call it before the record."""
-        self._rows[request_id] = None
-
-    def forget_rows(self, request_id: str) -> None:
-        """Takes `expect_rows` back."""
-        self._rows.pop(request_id, None)
-
-    # --- what the pipeline and the saver tell
-
-    def on_outcome(self, write: QueuedWrite, outcome: WriteOutcome) -> None:
-        """Announces stored rows."""
-        match outcome:
-            case RowsSaved(rows=rows):
-                for row in rows:
-                    self._saw(row)
-                    self.core.publish(DisplayMessageSaved(row))
-                if write.request.request_id in self._rows:
-                    self._rows[write.request.request_id] = rows
-            case RowUpdated(row=row):
-                self._saw(row)
-                self.core.publish(DisplayMessageUpdated(row))
-            case _:
-                logger.info("a row to update is not there", extra={"entry": write.entry_id})
-
-    def _saw(self, row: DisplayMessage) -> None:
-        self.counters = ConversationCounters(
-            max(self.counters.last_position, row.position),
-            max(self.counters.last_change, row.change),
-        )
-
-    def on_rejected(self, write: QueuedWrite, error: PluginError) -> None:
-        """Announces a write that was set aside."""
-        written = write.request.write
-        message = getattr(written, "message", None)
-        message_id = message.message_id if message else getattr(written, "message_id", "")
-        self.core.publish(
-            WriteRejected(error.plugin, error.method, message_id, error.reason, str(write.entry_id))
-        )
-
-    def on_degraded(self, error: PluginError) -> None:
-        """Announces a store that fails."""
-        self.core.publish(
-            PluginDegraded(
-                error.plugin, error.method, error.reason, "writes wait in the server's journal"
-            )
-        )
-
-    def on_recovered(self) -> None:
-        """Announces a store that works again."""
-        self.core.publish(PluginRecovered(self.core.display_plugin))
-
-    def on_fenced(self, error: StaleEpochError) -> None:
-        """Ends the agent: another server owns the conversation."""
-        logger.warning("conversation is owned by another server", extra={"facts": error.facts})
-        self._fenced.set()
+        return self.news.take_rows(request_id), unsaved
 
     # --- views
 
     def view(self) -> AgentView:
         """Shows the agent as it is now."""
         state = self.core.state
+        standing = self._ends.standing()
         return AgentView(
             agent_id=self.core.key.agent_id,
             conversation_id=self.core.conversation.conversation_id,
@@ -415,8 +413,8 @@ class Agent:
             todos=state.todos,
             title=state.title,
             held_messages=len(state.held),
-            error=state.error if not self._current else None,
-            pause_reason=state.pause_reason,
+            error=standing.error if not self._current else None,
+            pause_reason=standing.pause_reason,
             owner_epoch=self.core.owner_epoch,
             last_activity_time=self.last_activity,
         )
@@ -436,8 +434,8 @@ class Agent:
             calls=batch.in_flight() if batch is not None else (),
             held_messages=tuple(self.core.state.held),
             runs=tuple(reversed(self.core.state.runs.values()))[:SHOWN_RUNS],
-            last_position=self.counters.last_position,
-            last_change=self.counters.last_change,
+            last_position=self.news.counters.last_position,
+            last_change=self.news.counters.last_change,
         )
 
 
@@ -450,6 +448,11 @@ async def _deliver(work: Coroutine[Any, Any, T], answer: asyncio.Future[T]) -> N
     """Gives the outcome of work to whoever waits; a failure must not end the agent's other tasks."""
     try:
         answer.set_result(await work)
+    except asyncio.CancelledError:
+        # The agent ends before the work does: who waits must find the next one.
+        answer.set_exception(AgentStoppingError())
+        answer.exception()
+        raise
     except Exception as error:  # noqa: BLE001 - handed on, not swallowed
         answer.set_exception(error)
         # Nobody may be waiting any more, and asyncio need not warn of that.

@@ -39,6 +39,7 @@ from sagentry.server.domain.models import (
     UsageChunk,
 )
 from sagentry.server.domain.state import Change, PartOpened, TextGrown
+from sagentry.server.domain.text import repair
 
 MAX_TEXT_BYTES = 1024 * 1024
 """A model message that would pass this much text ends as `length`."""
@@ -98,6 +99,7 @@ class MessageAssembler:
         self._opened = 0
         self._recorded: list[int] = []
         self._unrecorded_bytes = 0
+        self._taken: tuple[int, list[int], int] = (0, [], 0)
 
     @property
     def is_empty(self) -> bool:
@@ -133,6 +135,7 @@ class MessageAssembler:
 
     def take_changes(self) -> list[Change]:
         """Returns the changes that record what has come since the last call."""
+        self._taken = (self._opened, list(self._recorded), self._unrecorded_bytes)
         changes: list[Change] = []
         for index, part in enumerate(self._parts):
             if index >= self._opened:
@@ -145,6 +148,11 @@ class MessageAssembler:
                 self._recorded[index] = len(part.pieces)
         self._unrecorded_bytes = 0
         return changes
+
+    def take_back(self) -> None:
+        """Takes back the last `take_changes`: they were not recorded, and come again with the next."""
+        self._opened, self._recorded, size = self._taken
+        self._unrecorded_bytes += size
 
     def message(self, status: MessageStatus | None = None) -> Message:
         """Returns the message as it is; `status` defaults to what the model's stop says."""
@@ -178,6 +186,7 @@ class MessageAssembler:
     def _grow(self, index: int, text: str) -> None:
         if not text:
             return
+        text, _ = repair(text)
         part = self._parts[index]
         body: DeltaBody
         if part.kind is PartKind.TOOL_CALL:
@@ -198,13 +207,14 @@ class MessageAssembler:
 
     def _take_call(self, chunk: ToolCallChunk) -> None:
         index = self._call_parts.get(chunk.index)
+        name, _ = repair(chunk.name)
         if index is None:
-            part = _GrowingPart(PartKind.TOOL_CALL, call_id=new_id("call"), name=chunk.name)
+            part = _GrowingPart(PartKind.TOOL_CALL, call_id=new_id("call"), name=name)
             index = self._open(part)
             self._call_parts[chunk.index] = index
         part = self._parts[index]
-        part.name = part.name or chunk.name
-        part.provider_call_id = part.provider_call_id or chunk.provider_call_id
+        part.name = part.name or name
+        part.provider_call_id = part.provider_call_id or repair(chunk.provider_call_id)[0]
         self._grow(index, chunk.arguments)
 
     def _finish_parts(self) -> None:

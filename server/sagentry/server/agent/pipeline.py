@@ -7,7 +7,6 @@ outcomes and the events that announce them keep the order of the writes.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,25 +14,16 @@ from datetime import timedelta
 from typing import Protocol
 
 from sagentry.server.agent.ledger import QueuedWrite
+from sagentry.server.agent.store_link import StoreLink, StoreListener
 from sagentry.server.domain.writes import WriteOutcome
-from sagentry.server.errors import PartialWriteError, PluginError, StaleEpochError
+from sagentry.server.errors import PartialWriteError, PluginError
 from sagentry.server.ports import Clock, DisplayStore, Journal, PluginCall
-
-logger = logging.getLogger(__name__)
 
 BATCH = 64
 """Most writes that leave together."""
 
-FAULTS_BEFORE_QUARANTINE = 3
-"""A write that causes this many breaches of the contract is set aside, and the next one goes on."""
 
-FIRST_PAUSE = timedelta(milliseconds=100)
-LONGEST_PAUSE = timedelta(seconds=5)
-
-RETRYABLE = frozenset({"PLUGIN_UNAVAILABLE", "PLUGIN_TIMEOUT"})
-
-
-class PipelineListener(Protocol):
+class PipelineListener(StoreListener, Protocol):
     """What the pipeline tells its agent. All methods return at once."""
 
     def on_outcome(self, write: QueuedWrite, outcome: WriteOutcome) -> None:
@@ -41,15 +31,6 @@ class PipelineListener(Protocol):
 
     def on_rejected(self, write: QueuedWrite, error: PluginError) -> None:
         """A write was refused for good and set aside."""
-
-    def on_degraded(self, error: PluginError) -> None:
-        """The store fails; writes wait."""
-
-    def on_recovered(self) -> None:
-        """The store works again."""
-
-    def on_fenced(self, error: StaleEpochError) -> None:
-        """Another server owns the conversation. Nothing more is sent."""
 
 
 @dataclass(slots=True)
@@ -83,12 +64,16 @@ class DisplayPipeline:
         self._journal = journal
         self._call = call
         self._listener = listener
-        self._clock = clock
         self._queue: deque[QueuedWrite] = deque()
         self._ready = asyncio.Event()
         self._waiters: list[_Waiter] = []
-        self._faults: dict[int, int] = {}
-        self.is_degraded = False
+        self._is_closed = False
+        self._link = StoreLink(store.plugin, listener, clock, release=self._release_all)
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether the store fails."""
+        return self._link.is_degraded
 
     @property
     def unsaved(self) -> int:
@@ -104,6 +89,11 @@ class DisplayPipeline:
         self._queue.extend(writes)
         self._ready.set()
 
+    def close(self) -> None:
+        """Sends nothing more and lets go who waits; what is not stored stays in the journal."""
+        self._is_closed = True
+        self._release_all()
+
     async def settle(self, timeout: timedelta, request_ids: set[str] | None = None) -> int:
         """Waits until the named writes, or all of now, are stored or set aside, at most `timeout`.
 
@@ -114,7 +104,7 @@ class DisplayPipeline:
             for write in self._queue
             if request_ids is None or write.request.request_id in request_ids
         }
-        if not pending or self.is_degraded:
+        if not pending or self.is_degraded or self._is_closed:
             return len(pending)
         waiter = _Waiter(pending, asyncio.Event())
         self._waiters.append(waiter)
@@ -129,21 +119,7 @@ class DisplayPipeline:
 
     async def run(self) -> None:
         """Sends until cancelled or fenced."""
-        pause = FIRST_PAUSE
-        while True:
-            await self._ready.wait()
-            try:
-                await self.send()
-            except StaleEpochError as error:
-                self._listener.on_fenced(error)
-                return
-            except PluginError as error:
-                self._degrade(error)
-                await self._clock.sleep(pause)
-                pause = min(pause * 2, LONGEST_PAUSE)
-            else:
-                pause = FIRST_PAUSE
-                self._recover()
+        await self._link.run(self._ready, self.send)
 
     async def send(self) -> None:
         """Sends what is ready, once; there must be something.
@@ -158,10 +134,10 @@ class DisplayPipeline:
         except PartialWriteError as partial:
             self._stored(partial.outcomes)
             self._refused(partial.failure)
-        except StaleEpochError:
-            raise
         except PluginError as error:
             self._refused(error)
+        except Exception as fault:  # noqa: BLE001 - logged; one write must not end the agent
+            self._refused(self._link.own_fault(fault, "ApplyWrites"))
         else:
             self._stored(outcomes)
 
@@ -178,48 +154,26 @@ class DisplayPipeline:
         for outcome in outcomes:
             write = self._queue.popleft()
             self._journal.remove([write.entry_id])
-            self._faults.pop(write.entry_id, None)
+            self._link.progressed()
             self._listener.on_outcome(write, outcome)
-            self._release(write)
-        if not self._queue:
-            self._ready.clear()
+            self._passed(write)
 
     def _refused(self, error: PluginError) -> None:
-        if isinstance(error, StaleEpochError) or error.reason in RETRYABLE:
+        if not self._link.is_final(error):
             raise error
-        write = self._queue[0]
-        if error.reason == "PLUGIN_FAULT":
-            faults = self._faults.get(write.entry_id, 0) + 1
-            self._faults[write.entry_id] = faults
-            if faults < FAULTS_BEFORE_QUARANTINE:
-                raise error
-        self._queue.popleft()
-        self._faults.pop(write.entry_id, None)
+        write = self._queue.popleft()
         self._journal.set_aside([write.entry_id], error.reason)
         self._listener.on_rejected(write, error)
-        self._release(write)
-        if not self._queue:
-            self._ready.clear()
+        self._passed(write)
 
-    def _release(self, write: QueuedWrite) -> None:
+    def _passed(self, write: QueuedWrite) -> None:
         for waiter in self._waiters:
             waiter.remaining.discard(write.entry_id)
             if not waiter.remaining:
                 waiter.done.set()
+        if not self._queue:
+            self._ready.clear()
 
-    def _degrade(self, error: PluginError) -> None:
+    def _release_all(self) -> None:
         for waiter in self._waiters:
             waiter.done.set()
-        if not self.is_degraded:
-            self.is_degraded = True
-            logger.warning(
-                "display store fails, writes wait in the journal",
-                extra={"plugin": error.plugin, "reason": error.reason},
-            )
-            self._listener.on_degraded(error)
-
-    def _recover(self) -> None:
-        if self.is_degraded:
-            self.is_degraded = False
-            logger.info("display store works again", extra={"plugin": self._store.plugin})
-            self._listener.on_recovered()

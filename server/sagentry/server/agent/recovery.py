@@ -17,13 +17,14 @@ from sagentry.server.agent.core import AgentCore, Profile, request_for
 from sagentry.server.agent.ledger import DISPLAY, PATCH, Ledger, QueuedWrite, RecordedPatch
 from sagentry.server.agent.pipeline import DisplayPipeline
 from sagentry.server.agent.repair import Repair, repair
-from sagentry.server.agent.saver import StateSaver
+from sagentry.server.agent.saver import PATCH_OVERHEAD, StateSaver
+from sagentry.server.agent.store_link import FIRST_PAUSE
 from sagentry.server.agent.streams import Streams
 from sagentry.server.domain import codec
 from sagentry.server.domain.commands import AgentOptions
 from sagentry.server.domain.events import AgentStarted, RunEnded, StatusChanged
 from sagentry.server.domain.ids import new_id
-from sagentry.server.domain.runs import Lifecycle, RunEnd
+from sagentry.server.domain.runs import AgentStatus, Lifecycle, Run, RunEnd
 from sagentry.server.domain.scope import AgentKey, ConversationKey, Scope
 from sagentry.server.domain.state import (
     SCHEMA_VERSION,
@@ -98,7 +99,7 @@ class _Drained:
     def on_degraded(self, error: PluginError) -> None:
         """Not told: the start itself fails."""
 
-    def on_recovered(self) -> None:
+    def on_recovered(self, plugin: str) -> None:
         """Not told: the start itself fails."""
 
     def on_fenced(self, error: StaleEpochError) -> None:
@@ -185,7 +186,7 @@ class Recovery:
             self._repair.changes.insert(0, OptionsSet(options))
         counters = await services.display_store.open(self._call(new_id("open"), stored.owner_epoch))
         agent = self._assemble(folded, profile, stored.owner_epoch)
-        agent.counters = counters
+        agent.news.counters = counters
         return agent
 
     async def announce(self, agent: Agent) -> None:
@@ -198,9 +199,9 @@ class Recovery:
         self._services.streams.attach(self._key, agent)
         core.publish(AgentStarted(core.profile.name, self._restored, self._previous_owner))
         for write, outcome in self._drained.outcomes:
-            agent.on_outcome(write, outcome)
+            agent.news.on_outcome(write, outcome)
         for write, error in self._drained.rejected:
-            agent.on_rejected(write, error)
+            agent.news.on_rejected(write, error)
 
         def tell() -> None:
             for body, run_id in self._repair.events:
@@ -218,7 +219,7 @@ class Recovery:
         elif self._restored and core.ledger.unsaved:
             agent.saver.want(Lifecycle.ON_COMPLETION)
         planned = agent.planned_run()
-        if planned is not None and not lost and core.state.held:
+        if planned is not None and _is_due(core.state, planned):
             # Accepted before the crash and never begun: its answer is still owed.
             agent.claim_run(planned)
             agent.begin_run(planned)
@@ -251,6 +252,11 @@ class Recovery:
                 )
                 return
             except PluginError as error:
+                if error.reason == "PLUGIN_FAULT":
+                    # The same write again, until it is through or set aside: a new start would begin
+                    # to count anew, and a poisoned write would keep the agent from ever starting.
+                    await self._services.clock.sleep(FIRST_PAUSE)
+                    continue
                 raise UnavailableError(
                     "PLUGIN_BEHIND",
                     f"writes of the agent's earlier life are not stored yet: {error.message}",
@@ -280,7 +286,7 @@ class Recovery:
             services.display_store,
             services.journal,
             call=core.call,
-            listener=agent,
+            listener=agent.news,
             clock=services.clock,
         )
         core.ledger = Ledger(
@@ -291,14 +297,14 @@ class Recovery:
             epoch=epoch,
             on_writes=pipeline.enqueue,
         )
-        core.ledger.unsaved.extend(folded.unsaved)
+        core.ledger.restore(folded.unsaved)
         state_capabilities = services.state_store.capabilities
         saver = StateSaver(
             services.state_store,
             folded.state,
             core.ledger,
             call=core.call,
-            listener=agent,
+            listener=agent.news,
             clock=services.clock,
             capabilities=state_capabilities,
             max_state_bytes=services.state_store.max_state_bytes,
@@ -347,7 +353,7 @@ def fold(stored: StoredState, entries: Sequence[JournalEntry], owner_id: str) ->
     return Folded(
         state=state,
         base_size=len(stored.base_json) if stored.base_json is not None else None,
-        patches_size=sum(len(text) for _, text in stored.patches),
+        patches_size=sum(len(text) + PATCH_OVERHEAD for _, text in stored.patches),
         stored_revision=stored_revision,
         unsaved=unsaved,
         acknowledged=[
@@ -356,6 +362,20 @@ def fold(stored: StoredState, entries: Sequence[JournalEntry], owner_id: str) ->
             if is_ours and entry.record.revision <= stored_revision
         ],
         foreign=[] if is_ours else [entry.entry_id for entry in recorded],
+    )
+
+
+def _is_due(state: AgentState, planned: Run) -> bool:
+    """Says whether a run that never begun begins at the start of its agent.
+
+    What was queued behind a run that was cancelled or failed stays held; what was accepted to begin at
+    once is due whatever happened before.
+    """
+    if state.held and state.status not in (AgentStatus.CANCELLED, AgentStatus.ERROR):
+        return True
+    return any(
+        recorded.answer.get("run_id") == planned.run_id and recorded.answer.get("queued") != "true"
+        for recorded in state.answers.values()
     )
 
 

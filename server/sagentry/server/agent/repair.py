@@ -1,4 +1,4 @@
-"""What a crash leaves open is closed: cut messages, calls without result, runs without end.
+"""What a crash or a fault leaves open is closed: cut messages, calls without result, runs without end.
 
 Nothing is run again. A call that had been given to its tool has an unknown outcome; the model and people
 are told so.
@@ -45,12 +45,9 @@ from sagentry.server.domain.state import (
 from sagentry.server.domain.tools import ToolFailure, ToolOutcome
 from sagentry.server.domain.writes import DisplayWrite, SaveMessage, UpdateToolStatus
 
-OUTCOME_UNKNOWN = ToolOutcome(
-    "Outcome unknown: the server stopped while this call was under way. It may or may not have taken "
-    "effect, and it was not repeated.",
-    ToolFailure.OUTCOME_UNKNOWN,
-)
-NOT_RUN = ToolOutcome("Not run: the server stopped before this call began.", ToolFailure.NOT_RUN)
+SERVER_STOPPED = "the server stopped"
+RUN_FAILED = "the run failed"
+
 RUN_LOST = RunError("RUN_LOST", "The server stopped during the run.", retryable=True)
 
 
@@ -72,13 +69,25 @@ class Repair:
 
 def repair(state: AgentState, now: datetime) -> Repair:
     """Finds what is open in a state that no agent runs, and how to close it."""
-    found = Repair()
-    for message in _growing(state, Role.ASSISTANT):
-        _cut(found, message)
-    _close_calls(found, state, now)
+    found = close_messages(state, now, SERVER_STOPPED)
     for run in state.runs.values():
         if run.begun and run.end is None:
             _lose(found, run, now)
+    return found
+
+
+def close_messages(state: AgentState, now: datetime, cause: str) -> Repair:
+    """Finds the messages and calls that are open while nothing runs, and how to close them.
+
+    Args:
+        state: The state.
+        now: The time.
+        cause: What left them open, in words for the model and people.
+    """
+    found = Repair()
+    for message in _growing(state, Role.ASSISTANT):
+        _cut(found, message)
+    _close_calls(found, state, now, cause)
     if found.repairs:
         found.events.append((HistoryRepaired(tuple(found.repairs)), ""))
     return found
@@ -97,32 +106,44 @@ def _cut(found: Repair, message: Message) -> None:
     found.events.append((MessageTruncated(cut), message.run_id))
 
 
-def _close_calls(found: Repair, state: AgentState, now: datetime) -> None:
+def _close_calls(found: Repair, state: AgentState, now: datetime, cause: str) -> None:
     """Answers the calls of the last assistant message that have no result."""
     index = _last_assistant(state)
+    after = () if index is None else state.messages[index + 1 :]
+    growing = _growing(state, Role.TOOL)
+    own = next((message for message in growing if message in after), None)
+    for message in growing:
+        if message is not own:
+            # Of an earlier turn: whatever it lacks, the model view makes up for.
+            found.changes.append(MessageFinished(message))
     if index is None:
         return
     asking = state.messages[index]
-    results: dict[str, ToolResult] = {}
-    for message in state.messages[index + 1 :]:
-        results.update({result.call_id: result for result in message.tool_results()})
+    results = {result.call_id: result for message in after for result in message.tool_results()}
     calls = runnable_calls(asking)
     open_calls = [call for call in calls if call.call_id not in results]
-    growing = _growing(state, Role.TOOL)
-    if not open_calls and not growing:
+    if not open_calls and own is None:
         return
     for call in open_calls:
-        outcome = OUTCOME_UNKNOWN if call.call_id in state.started_calls else NOT_RUN
+        outcome = _outcome(cause, was_started=call.call_id in state.started_calls)
         results[call.call_id] = _answer(found, asking, call, outcome)
-    if growing:
-        base = growing[-1]
-    else:
-        base = Message(new_id("msg"), Role.TOOL, (), now, run_id=asking.run_id)
-        found.changes.append(MessageBegun(base))
-    answered = replace(base, parts=tuple(results[call.call_id] for call in calls))
+    if own is None:
+        own = Message(new_id("msg"), Role.TOOL, (), now, run_id=asking.run_id)
+        found.changes.append(MessageBegun(own))
+    answered = replace(own, parts=tuple(results[call.call_id] for call in calls))
     found.changes.append(MessageFinished(answered))
     found.writes.append(SaveMessage(answered, display_items(answered)))
     found.events.append((MessageCompleted(answered), asking.run_id))
+
+
+def _outcome(cause: str, *, was_started: bool) -> ToolOutcome:
+    if was_started:
+        return ToolOutcome(
+            f"Outcome unknown: {cause} while this call was under way. It may or may not have taken "
+            "effect, and it was not repeated.",
+            ToolFailure.OUTCOME_UNKNOWN,
+        )
+    return ToolOutcome(f"Not run: {cause} before this call began.", ToolFailure.NOT_RUN)
 
 
 def _answer(found: Repair, asking: Message, call: ToolCall, outcome: ToolOutcome) -> ToolResult:

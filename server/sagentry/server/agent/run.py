@@ -7,13 +7,13 @@ run goes on to an end of its own: the partial text is kept, each open call gets 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 from sagentry.server.agent.assembler import MessageAssembler
 from sagentry.server.agent.core import AgentCore
+from sagentry.server.agent.flusher import Flusher
 from sagentry.server.agent.items import display_items
 from sagentry.server.agent.tool_batch import ToolBatch, executing_info
 from sagentry.server.domain.events import (
@@ -35,12 +35,11 @@ from sagentry.server.domain.models import (
     ToolCallChunk,
 )
 from sagentry.server.domain.runs import Run, RunEnd, RunError
-from sagentry.server.domain.state import Change, MessageBegun, MessageFinished, RunRecorded
+from sagentry.server.domain.state import Change, MessageFinished, RunRecorded
+from sagentry.server.domain.text import repair
 from sagentry.server.domain.writes import SaveMessage
 
-FLUSH_BYTES = 4096
-FLUSH_INTERVAL = timedelta(milliseconds=250)
-"""Running text is on disk at the latest after so much or so long: what a crash can take of it."""
+logger = logging.getLogger(__name__)
 
 TOO_MANY_TURNS = RunError(
     "TURN_LIMIT", "Max number of automated turns reached. You may continue if desired."
@@ -49,6 +48,8 @@ TOO_MANY_TURNS = RunError(
 CONTENT_CHUNKS = (TextChunk, ThinkingChunk, SignatureChunk, ToolCallChunk)
 
 CUT = ModelCallError("MODEL_STREAM_CUT", "The model's answer was cut off.", retryable=True)
+
+FAULT = RunError("INTERNAL", "Something went wrong in the server. The cause is in its log.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,6 @@ class RunExecution:
         self._core = core
         self._streaming: asyncio.Task[ModelCallError | None] | None = None
         self._cancelled = False
-        self._cancel_flush: Callable[[], None] | None = None
 
     def cancel(self) -> None:
         """Ends what the run waits for. Returns at once; `execute` returns when all is recorded."""
@@ -100,7 +100,7 @@ class RunExecution:
             self.run = replace(self.run, turns=self.run.turns + 1)
             message, failure = await self._model_turn()
             if failure is not None:
-                error = RunError(failure.reason, failure.message, failure.retryable)
+                error = RunError(failure.reason, repair(failure.message)[0], failure.retryable)
                 shown = message is not None and bool(display_items(message))
                 return RunResult(RunEnd.ERROR, error, is_shown=shown)
             if message is None or not runnable_calls(message):
@@ -142,60 +142,51 @@ class RunExecution:
 
     async def _stream(self, growing: MessageAssembler) -> ModelCallError | None:
         """Lets the message grow until the model is done, fails, or the run is cancelled."""
+        flusher = Flusher(self._core.ledger, self._core.clock, growing)
         async with asyncio.TaskGroup() as tasks:
-            self._streaming = tasks.create_task(self._take_chunks(growing))
+            self._streaming = tasks.create_task(self._take_chunks(growing, flusher))
             await asyncio.wait({self._streaming})
-        self._drop_flush()
+        flusher.close()
         streamed, self._streaming = self._streaming, None
         return None if streamed.cancelled() else streamed.result()
 
-    async def _take_chunks(self, growing: MessageAssembler) -> ModelCallError | None:
+    async def _take_chunks(
+        self, growing: MessageAssembler, flusher: Flusher
+    ) -> ModelCallError | None:
+        """Takes what the model says to its end; returns why it failed, whoever's fault it is."""
+        try:
+            await self._take_all(growing, flusher)
+        except ModelCallError as error:
+            return error
+        except Exception:
+            # What there is of the message is kept, as when the model itself fails.
+            logger.exception("a model call broke", extra={"run_id": self.run.run_id})
+            return ModelCallError(FAULT.reason, FAULT.message)
+        return None
+
+    async def _take_all(self, growing: MessageAssembler, flusher: Flusher) -> None:
         request = ModelRequest(
             system_prompt=self._core.profile.system_prompt,
             messages=self._core.model_view.build(self._core.state.messages),
             tools=tuple(tool.spec for tool in self._core.profile.tools.values()),
             call_number=self.run.turns,
         )
-        try:
-            async with aclosing(self._core.profile.model.stream(request)) as chunks:
-                async for chunk in chunks:
-                    if growing.is_empty and isinstance(chunk, CONTENT_CHUNKS):
-                        self._begin(growing)
-                    growing.take(chunk)
-                    self._flush_soon(growing)
-                    if growing.is_full and growing.stop is None:
-                        growing.take(EndChunk(StopKind.LENGTH))
-                    if growing.stop is not None:
-                        break
-        except ModelCallError as error:
-            return error
-        return None
+        async with aclosing(self._core.profile.model.stream(request)) as chunks:
+            async for chunk in chunks:
+                if growing.is_empty and isinstance(chunk, CONTENT_CHUNKS):
+                    self._begin(growing, flusher)
+                growing.take(chunk)
+                flusher.grown()
+                if growing.is_full and growing.stop is None:
+                    growing.take(EndChunk(StopKind.LENGTH))
+                if growing.stop is not None or self._cancelled:
+                    break
 
-    def _begin(self, growing: MessageAssembler) -> None:
+    def _begin(self, growing: MessageAssembler, flusher: Flusher) -> None:
         empty = growing.message(MessageStatus.STREAM_ERROR)
         self._core.publish(MessageStarted(empty.message_id, Role.ASSISTANT), self.run.run_id)
         # Not waited for: readers see the text as it comes, a crash takes at most one flush of it.
-        self._core.ledger.post([MessageBegun(empty)])
-
-    def _flush_soon(self, growing: MessageAssembler) -> None:
-        """Sees to it that what has come is recorded in time, also when nothing more comes."""
-        if growing.unrecorded_bytes >= FLUSH_BYTES:
-            self._flush(growing)
-        elif growing.unrecorded_bytes and self._cancel_flush is None:
-            self._cancel_flush = self._core.clock.call_later(
-                FLUSH_INTERVAL, lambda: self._flush(growing)
-            )
-
-    def _flush(self, growing: MessageAssembler) -> None:
-        self._drop_flush()
-        changes = growing.take_changes()
-        if changes:
-            self._core.ledger.post(changes)
-
-    def _drop_flush(self) -> None:
-        if self._cancel_flush is not None:
-            self._cancel_flush()
-            self._cancel_flush = None
+        flusher.begin(empty)
 
     def _message(self, growing: MessageAssembler, failure: ModelCallError | None) -> Message | None:
         if growing.is_empty:

@@ -1,18 +1,20 @@
 """Saves an agent's state to its store at the lifecycles, whole or as patches.
 
-The agent never waits for it: patches wait in the journal until the store has acknowledged them.
+The agent never waits for it: patches wait in the journal until the store has acknowledged them. A save
+that is refused for good is given up and announced; its patches stay in the journal, because the next save
+holds them too and without them the later ones could not be folded.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import Protocol
 
 from sagentry.server.agent.ledger import Ledger
-from sagentry.server.agent.pipeline import FIRST_PAUSE, LONGEST_PAUSE, PipelineListener
+from sagentry.server.agent.store_link import RETRYABLE, StoreLink, StoreListener
 from sagentry.server.domain import codec
 from sagentry.server.domain.ids import new_id
 from sagentry.server.domain.runs import Lifecycle
@@ -20,7 +22,31 @@ from sagentry.server.domain.state import SCHEMA_VERSION, AgentState, Patch, merg
 from sagentry.server.errors import LimitExceededError, PluginError, StaleEpochError
 from sagentry.server.ports import Clock, PluginCall, StateStore, StateStoreCapabilities
 
-logger = logging.getLogger(__name__)
+PATCH_OVERHEAD = 64
+"""What a patch takes in the store's answer beside its text."""
+
+
+class SaverListener(StoreListener, Protocol):
+    """What the saver tells its agent. All methods return at once."""
+
+    def on_state_rejected(self, error: PluginError) -> None:
+        """A save was refused for good and given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Save:
+    """A save that is wanted."""
+
+    lifecycle: Lifecycle
+    release: bool
+
+    def followed_by(self, later: _Save | None) -> _Save:
+        """Returns the one save that does for both: each holds the whole state of its moment."""
+        if later is None:
+            return self
+        is_checkpoint = later.lifecycle is Lifecycle.CHECKPOINT
+        lifecycle = self.lifecycle if is_checkpoint else later.lifecycle
+        return _Save(lifecycle, self.release or later.release)
 
 
 class StateSaver:
@@ -47,7 +73,7 @@ class StateSaver:
         ledger: Ledger,
         *,
         call: Callable[[str], PluginCall],
-        listener: PipelineListener,
+        listener: SaverListener,
         clock: Clock,
         capabilities: StateStoreCapabilities,
         max_state_bytes: int,
@@ -61,107 +87,141 @@ class StateSaver:
         self._ledger = ledger
         self._call = call
         self._listener = listener
-        self._clock = clock
         self.max_state_bytes = max_state_bytes
         self._capabilities = capabilities
         self._base_size = base_size
         self._stored_revision = stored_revision
         self._patches_size = patches_size
-        self._wanted: deque[tuple[Lifecycle, bool]] = deque()
+        self._under_way: _Save | None = None
+        self._wanted: _Save | None = None
+        self._was_rejected = False
+        self._is_closed = False
         self._ready = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self.is_degraded = False
+        self._settled = asyncio.Event()
+        self._link = StoreLink(store.plugin, listener, clock, release=self._settled.set)
 
     @property
-    def is_idle(self) -> bool:
+    def is_degraded(self) -> bool:
+        """Whether the store fails."""
+        return self._link.is_degraded
+
+    @property
+    def is_saved(self) -> bool:
         """Whether every wanted save is acknowledged."""
-        return self._idle.is_set()
+        return self._under_way is None and self._wanted is None and not self._was_rejected
 
     @property
     def state_size(self) -> int:
-        """Size of the state in characters, as far as it is known without encoding it."""
-        unsaved = sum(recorded.size for recorded in self._ledger.unsaved)
-        return (self._base_size or 0) + self._patches_size + unsaved
+        """Size of the state in characters, as far as it is known without encoding it; never too low."""
+        return (self._base_size or 0) + self._patches_size + self._ledger.unsaved_size
+
+    def measured_size(self) -> int:
+        """Size of the state in characters; costs as much as encoding it."""
+        return len(codec.to_json(self._state, AgentState))
 
     def want(self, lifecycle: Lifecycle, *, release: bool = False) -> None:
-        """Asks for a save. A checkpoint that waits is overtaken by any later save."""
-        if self._wanted and self._wanted[-1][0] is Lifecycle.CHECKPOINT:
-            self._wanted.pop()
-        self._wanted.append((lifecycle, release))
-        self._idle.clear()
+        """Asks for a save. One that waits is overtaken by any later one."""
+        save = _Save(lifecycle, release)
+        self._wanted = save if self._wanted is None else self._wanted.followed_by(save)
+        self._settled.clear()
         self._ready.set()
+
+    def close(self) -> None:
+        """Saves nothing more and lets go who waits; what is not saved stays in the journal."""
+        self._is_closed = True
+        self._settled.set()
 
     async def settle(self, timeout: timedelta) -> bool:
         """Waits until every wanted save is acknowledged, at most `timeout`; says whether it is.
 
         While the store is degraded it does not wait at all.
         """
-        if self._idle.is_set() or self.is_degraded:
-            return self._idle.is_set()
+        is_idle = self._under_way is None and self._wanted is None
+        if is_idle or self.is_degraded or self._is_closed:
+            return self.is_saved
+        self._settled.clear()
         try:
             async with asyncio.timeout(timeout / timedelta(seconds=1)):
-                await self._idle.wait()
+                await self._settled.wait()
         except TimeoutError:
             pass
-        return self._idle.is_set()
+        return self.is_saved
 
     async def run(self) -> None:
         """Saves until cancelled or fenced."""
-        pause = FIRST_PAUSE
-        while True:
-            await self._ready.wait()
-            lifecycle, release = self._wanted[0]
-            try:
-                await self._save(lifecycle, release=release)
-            except StaleEpochError as error:
-                self._listener.on_fenced(error)
-                return
-            except PluginError as error:
-                self._degrade(error)
-                await self._clock.sleep(pause)
-                pause = min(pause * 2, LONGEST_PAUSE)
-                continue
-            except LimitExceededError:
-                # The journal is full: nothing new can be saved before it is drained.
-                await self._clock.sleep(LONGEST_PAUSE)
-                continue
-            pause = FIRST_PAUSE
-            self._recover()
-            self._wanted.popleft()
-            if not self._wanted:
-                self._ready.clear()
-                self._idle.set()
+        await self._link.run(self._ready, self._step)
 
-    async def _save(self, lifecycle: Lifecycle, *, release: bool) -> None:
+    async def _step(self) -> None:
+        """Does the save that failed before, or the next that is wanted."""
+        wanted, self._wanted = self._wanted, None
+        save = self._under_way.followed_by(wanted) if self._under_way else wanted
+        self._under_way = save
+        if save is not None:
+            await self._try(save)
+        self._under_way = None
+        if self._wanted is None:
+            self._ready.clear()
+            self._settled.set()
+
+    async def _try(self, save: _Save) -> None:
+        """Saves, or gives up what is refused for good."""
+        try:
+            await self._save(save)
+        except LimitExceededError:
+            raise
+        except PluginError as error:
+            failure = error
+        except Exception as fault:  # noqa: BLE001 - logged; one save must not end the agent
+            failure = self._link.own_fault(fault, "PersistState")
+        else:
+            self._was_rejected = False
+            self._link.progressed()
+            return
+        if not self._link.is_final(failure):
+            raise failure
+        self._was_rejected = True
+        # Whatever the store has now, the next save does not build on it.
+        self._base_size = None
+        self._listener.on_state_rejected(failure)
+
+    async def _save(self, save: _Save) -> None:
         if self._state.revision <= self._stored_revision:
             # A store may take a write under a number that it has for a repetition, or refuse it.
             await self._ledger.bump()
         revision = self._state.revision
-        patch_json = None if release else self._patch_json()
-        call = self._call(new_id("save"))
-        if patch_json is not None and await self._store.append(
-            call,
-            expected_revision=self._stored_revision,
-            revision=revision,
-            patch_json=patch_json,
-        ):
-            self._patches_size += len(patch_json)
+        patch_json = None if save.release else self._patch_json()
+        if patch_json is not None and await self._append(revision, patch_json):
+            self._patches_size += len(patch_json) + PATCH_OVERHEAD
         else:
             # The state may have grown while the store was asked: save what it is now, under that number.
             revision = self._state.revision
             state_json = codec.to_json(self._state, AgentState)
             await self._store.persist(
                 self._call(new_id("save")),
-                lifecycle=lifecycle,
+                lifecycle=save.lifecycle,
                 state_json=state_json,
                 schema_version=SCHEMA_VERSION,
                 revision=revision,
-                release=release,
+                release=save.release,
             )
             self._base_size, self._patches_size = len(state_json), 0
         self._stored_revision = revision
         self._ledger.acknowledge_state(revision)
+
+    async def _append(self, revision: int, patch_json: str) -> bool:
+        """Adds a patch; False when the store needs the whole state, or refuses the patch for good."""
+        try:
+            return await self._store.append(
+                self._call(new_id("save")),
+                expected_revision=self._stored_revision,
+                revision=revision,
+                patch_json=patch_json,
+            )
+        except PluginError as error:
+            if isinstance(error, StaleEpochError) or error.reason in RETRYABLE:
+                raise
+            self._base_size = None
+            return False
 
     def _patch_json(self) -> str | None:
         """Returns the patch that brings the store up to date; None when a full state is better."""
@@ -171,19 +231,7 @@ class StateSaver:
         if patch is None:
             return None
         text = codec.to_json(patch, Patch)
-        return None if self._patches_size + len(text) > self._base_size else text
-
-    def _degrade(self, error: PluginError) -> None:
-        if not self.is_degraded:
-            self.is_degraded = True
-            logger.warning(
-                "state store fails, patches wait in the journal",
-                extra={"plugin": error.plugin, "reason": error.reason},
-            )
-            self._listener.on_degraded(error)
-
-    def _recover(self) -> None:
-        if self.is_degraded:
-            self.is_degraded = False
-            logger.info("state store works again", extra={"plugin": self._store.plugin})
-            self._listener.on_recovered()
+        patches = self._patches_size + len(text) + PATCH_OVERHEAD
+        # The store answers base and patches together, and that must fit into one message.
+        is_too_much = patches > self._base_size or self._base_size + patches > self.max_state_bytes
+        return None if is_too_much else text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 from sagentry.server.agent.core import AgentCore
@@ -22,8 +23,13 @@ from sagentry.server.domain.state import (
     MessageFinished,
     PartOpened,
 )
+from sagentry.server.domain.text import repair
 from sagentry.server.domain.tools import ToolFailure, ToolOutcome
 from sagentry.server.domain.writes import DisplayWrite, SaveMessage, UpdateToolStatus
+from sagentry.server.errors import SagentryError
+from sagentry.server.model_ports import Tool
+
+logger = logging.getLogger(__name__)
 
 CANCELLED = ToolOutcome("The call was cancelled before it was done.", ToolFailure.CANCELLED)
 
@@ -51,6 +57,7 @@ class ToolBatch:
         self._run_id = run_id
         self._calls = message.tool_calls()
         self._results: dict[str, ToolResult] = {}
+        self._untold: list[tuple[ToolCall, ToolStatus, ToolInfo]] = []
         self._result_message = Message(
             message_id=new_id("msg"),
             role=Role.TOOL,
@@ -64,7 +71,11 @@ class ToolBatch:
     async def run(self) -> None:
         """Runs all calls; returns when each has its result and the tool message is whole.
 
-        After `cancel` no call begins, and each that has no result gets a cancelled one.
+        After `cancel` no call begins, and each that has no result gets a cancelled one. A result that the
+        disk refuses ends no other call: it is recorded with the whole message.
+
+        Raises:
+            SagentryError: The message could not be recorded; no call is under way.
         """
         known = [] if self._is_cancelled else self._known_calls()
         await self._begin(known)
@@ -102,8 +113,19 @@ class ToolBatch:
         tools = self._core.profile.tools
         if call.name in tools:
             return CANCELLED
+        return await self._outcome(call, None)
+
+    async def _outcome(self, call: ToolCall, tool: Tool | None) -> ToolOutcome:
+        """Runs a call; whatever the executor does, it has an outcome of text that can be encoded."""
         context = self._core.tool_context(call.call_id)
-        return await self._core.executor.run(call, None, context, known=tools)
+        try:
+            outcome = await self._core.executor.run(
+                call, tool, context, known=self._core.profile.tools
+            )
+            return ToolOutcome(repair(outcome.text)[0], outcome.reason)
+        except Exception:
+            logger.exception("a tool call broke", extra={"call_id": call.call_id})
+            return ToolOutcome(f"{call.name} failed inside the server.", ToolFailure.TOOL_FAULT)
 
     async def _begin(self, known: Sequence[ToolCall]) -> None:
         changes: list[Change] = [MessageBegun(self._result_message)]
@@ -117,9 +139,8 @@ class ToolBatch:
 
     async def _run_call(self, call: ToolCall, tasks: asyncio.TaskGroup) -> None:
         tool = self._core.profile.tools[call.name]
-        context = self._core.tool_context(call.call_id)
         # Only the tool itself can be cancelled: recording its outcome always runs to its end.
-        running = tasks.create_task(self._core.executor.run(call, tool, context))
+        running = tasks.create_task(self._outcome(call, tool))
         self._running.add(running)
         if self._is_cancelled:
             running.cancel()
@@ -137,12 +158,16 @@ class ToolBatch:
         )
         self._results[call.call_id] = result
         info = outcome_info(call, outcome, status)
-        await self._core.record(
-            [PartOpened(self._result_message.message_id, result)],
-            [self._update(call, status, info)],
-            events=[self._step(call, status, info)],
-            run_id=self._run_id,
-        )
+        try:
+            await self._core.record(
+                [PartOpened(self._result_message.message_id, result)],
+                [self._update(call, status, info)],
+                events=[self._step(call, status, info)],
+                run_id=self._run_id,
+            )
+        except SagentryError as error:
+            logger.warning("a result is not recorded yet", extra={"reason": error.reason})
+            self._untold.append((call, status, info))
 
     async def _finish(self) -> None:
         message = Message(
@@ -154,8 +179,14 @@ class ToolBatch:
         )
         await self._core.record(
             [MessageFinished(message)],
-            [SaveMessage(message, display_items(message))],
-            events=[MessageCompleted(message)],
+            [
+                *(self._update(*untold) for untold in self._untold),
+                SaveMessage(message, display_items(message)),
+            ],
+            events=[
+                *(self._step(*untold) for untold in self._untold),
+                MessageCompleted(message),
+            ],
             run_id=self._run_id,
         )
 

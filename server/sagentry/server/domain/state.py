@@ -108,7 +108,10 @@ class TextGrown:
 
 @dataclass(frozen=True, slots=True)
 class MessageFinished:
-    """A growing message is whole; replaces what was recorded of it while it grew."""
+    """A growing message is whole; replaces what was recorded of it while it grew.
+
+    A message of which nothing was recorded, because the disk refused it, is added as it is.
+    """
 
     message: Message
 
@@ -297,8 +300,10 @@ def _text_grown(state: AgentState, change: TextGrown) -> None:
 
 
 def _message_finished(state: AgentState, change: MessageFinished) -> None:
-    index = state.growing_index(change.message.message_id)
-    state.messages[index] = change.message
+    if state.message(change.message.message_id) is None:
+        state.messages.append(change.message)
+    else:
+        state.messages[state.growing_index(change.message.message_id)] = change.message
     state.growing.discard(change.message.message_id)
     for result in change.message.tool_results():
         state.started_calls.discard(result.call_id)
