@@ -14,6 +14,7 @@ from tests.support.provider_server import (
     DONE,
     Answer,
     begun,
+    block,
     call_piece,
     chunk,
     ended,
@@ -31,13 +32,15 @@ from tests.support.servers import short_folder
 
 pytestmark = pytest.mark.timeout(120)
 
+HIDDEN = {"type": "redacted_thinking", "data": "ZW5jcnlwdGVk"}
 ANTHROPIC = (
     Answer(
         (
             begun(),
-            *thinking_block(0, ["c2ln"], "Let me ", "see."),
-            *text_block(1, "I ", "look."),
-            *tool_block(2, "toolu_1", "quick", "{}"),
+            *block(0, HIDDEN),
+            *thinking_block(1, ["c2ln"], "Let me ", "see."),
+            *text_block(2, "I ", "look."),
+            *tool_block(3, "toolu_1", "quick", "{}"),
             *ended("tool_use"),
         )
     ),
@@ -91,6 +94,10 @@ async def test_a_run_with_a_tool_goes_through(
     assert "k-1" not in str(found) + log
     assert any("k-1" in value for value in provider.headers[0].values())
     assert "quick done" in str(provider.asked[1])
+    if path == "":
+        told = provider.asked[1]["messages"][1]["content"]
+        assert told[0] == HIDDEN
+        assert told[1]["signature"] == "c2ln"
 
 
 async def test_a_model_that_the_provider_does_not_know_ends_the_run_and_says_so() -> None:

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from sagentry.server.domain.messages import TextPart, ThinkingPart
+from sagentry.server.domain.messages import OpaquePart, TextPart, ThinkingPart
 from sagentry.server.domain.models import (
     EndChunk,
     ModelCallError,
     ModelChunk,
+    OpaqueChunk,
     StopKind,
     UsageChunk,
 )
@@ -39,6 +40,7 @@ from tests.support.provider_server import (
     CUT,
     Answer,
     begun,
+    block,
     ended,
     event,
     failure,
@@ -133,6 +135,22 @@ async def test_signed_thinking_goes_back_byte_for_byte() -> None:
     assert sent[1]["content"][-1]["input"] == {"a": 1}
     assert sent[2]["content"][0]["tool_use_id"] == "toolu_1"
     assert "found" in json.dumps(sent[2]["content"][0]["content"])
+
+
+async def test_thinking_that_nobody_can_read_goes_back_as_it_came() -> None:
+    """The provider refuses a conversation that lacks it."""
+    hidden = {"type": "redacted_thinking", "data": "ZW5jcnlwdGVk/+=="}
+    first = Answer((begun(), *block(0, hidden), *text_block(1, "So."), *ended()))
+    second = Answer((begun(), *text_block(0, "Yes."), *ended()))
+    async with provider_server(first, second) as server:
+        model = model_at(server.url, thinking_tokens=2048)
+        chunks = await answer(model, request())
+        kept = [OpaquePart(one.document) for one in chunks if isinstance(one, OpaqueChunk)]
+        before = assistant(*kept, TextPart(text_of(chunks)))
+        await answer(model, request(user("hello"), before, user("and?")))
+
+    assert len(kept) == 1
+    assert server.asked[1]["messages"][1]["content"][0] == hidden
 
 
 async def test_calls_side_by_side_keep_their_pieces_apart() -> None:

@@ -18,8 +18,10 @@ from sagentry.server.domain.events import (
 )
 from sagentry.server.domain.ids import new_id
 from sagentry.server.domain.messages import (
+    Document,
     Message,
     MessageStatus,
+    OpaquePart,
     Part,
     Role,
     TextPart,
@@ -31,6 +33,7 @@ from sagentry.server.domain.messages import (
 from sagentry.server.domain.models import (
     EndChunk,
     ModelChunk,
+    OpaqueChunk,
     SignatureChunk,
     StopKind,
     TextChunk,
@@ -63,6 +66,7 @@ class _GrowingPart:
     provider_call_id: str = ""
     name: str = ""
     finished: bool = False
+    document: Document | None = None
 
 
 class MessageAssembler:
@@ -127,6 +131,9 @@ class MessageAssembler:
                 self._sign(signature)
             case ToolCallChunk():
                 self._take_call(chunk)
+            case OpaqueChunk(document=document):
+                part = _GrowingPart(PartKind.OTHER, document=document)
+                self._finish(self._open(part))
             case UsageChunk(usage=usage):
                 self.usage = usage
             case EndChunk(stop=stop):
@@ -236,6 +243,8 @@ class MessageAssembler:
             return TextPart(text)
         if part.kind is PartKind.THINKING:
             return ThinkingPart(text, part.signature)
+        if part.document is not None:
+            return OpaquePart(part.document)
         return ToolCall(
             call_id=part.call_id,
             name=part.name,

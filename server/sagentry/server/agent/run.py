@@ -28,6 +28,7 @@ from sagentry.server.domain.models import (
     EndChunk,
     ModelCallError,
     ModelRequest,
+    OpaqueChunk,
     SignatureChunk,
     StopKind,
     TextChunk,
@@ -45,7 +46,7 @@ TOO_MANY_TURNS = RunError(
     "TURN_LIMIT", "Max number of automated turns reached. You may continue if desired."
 )
 
-CONTENT_CHUNKS = (TextChunk, ThinkingChunk, SignatureChunk, ToolCallChunk)
+CONTENT_CHUNKS = (TextChunk, ThinkingChunk, SignatureChunk, ToolCallChunk, OpaqueChunk)
 
 CUT = ModelCallError("MODEL_STREAM_CUT", "The model's answer was cut off.", retryable=True)
 

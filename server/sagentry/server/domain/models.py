@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sagentry.server.domain.messages import Message, TokenUsage
+from sagentry.server.domain.messages import Document, Message, TokenUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,13 @@ class ToolCallChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class OpaqueChunk:
+    """A part that only its provider understands, whole: kept verbatim and given back to it."""
+
+    document: Document
+
+
+@dataclass(frozen=True, slots=True)
 class UsageChunk:
     """Tokens of the call so far: a total, not an increment; the last one counts."""
 
@@ -101,7 +108,9 @@ class EndChunk:
     stop: StopKind
 
 
-ModelChunk = TextChunk | ThinkingChunk | SignatureChunk | ToolCallChunk | UsageChunk | EndChunk
+ModelChunk = (
+    TextChunk | ThinkingChunk | SignatureChunk | ToolCallChunk | OpaqueChunk | UsageChunk | EndChunk
+)
 
 
 class ModelCallError(Exception):

@@ -75,7 +75,7 @@ class LangChainModel:
         """
         if self._check is not None:
             self._check(request.messages)
-        translator = ChunkTranslator(self._usage_mode)
+        translator = ChunkTranslator(self._usage_mode, provider=self._provider)
         try:
             messages = to_langchain(request, self._provider)
             answer = self._generations(messages, self._arguments(request))

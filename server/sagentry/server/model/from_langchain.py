@@ -15,10 +15,11 @@ from typing import Any
 from langchain_core.messages import AIMessage as WholeMessage
 from langchain_core.messages import AIMessageChunk, BaseMessage
 
-from sagentry.server.domain.messages import TokenUsage
+from sagentry.server.domain.messages import Document, TokenUsage
 from sagentry.server.domain.models import (
     EndChunk,
     ModelChunk,
+    OpaqueChunk,
     SignatureChunk,
     StopKind,
     TextChunk,
@@ -27,6 +28,7 @@ from sagentry.server.domain.models import (
     UsageChunk,
 )
 from sagentry.server.domain.text import SurrogateJoiner
+from sagentry.server.model.to_langchain import opaque_media_type
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +64,9 @@ _FILTERED = {
     "spii",
     "guardrail_intervened",
 }
+_GIVEN_BACK = {"redacted_thinking"}
+"""Blocks that nobody but the provider can read, and that it wants back as they were."""
+
 _CARRIED_BESIDE = {"tool_use", "tool_call", "tool_call_chunk", "input_json_delta", "function_call"}
 """Blocks that repeat what `tool_call_chunks` says."""
 
@@ -94,8 +99,9 @@ class ChunkTranslator:
         dropped: Types of blocks that the server has no part for.
     """
 
-    def __init__(self, usage_mode: UsageMode = UsageMode.INCREMENTS) -> None:
-        """Starts before the first chunk."""
+    def __init__(self, usage_mode: UsageMode = UsageMode.INCREMENTS, *, provider: str = "") -> None:
+        """Starts before the first chunk; the provider is told apart by its name."""
+        self._provider = provider
         self.stop: StopKind | None = None
         self.dropped: set[str] = set()
         self._usage_mode = usage_mode
@@ -163,6 +169,11 @@ class ChunkTranslator:
             )
             if signature:
                 self._signature.append(str(signature))
+        elif kind in _GIVEN_BACK and self._provider:
+            yield from self._leave_content()
+            kept = {key: value for key, value in block.items() if key != "index"}
+            text = json.dumps(kept, ensure_ascii=False)
+            yield OpaqueChunk(Document(opaque_media_type(self._provider), json=text))
         elif kind not in _CARRIED_BESIDE and kind not in self.dropped:
             self.dropped.add(str(kind))
             _log.warning("the model sent a block of type %s, which is left out", kind)
