@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from sagentry.server.domain.commands import SubscribeEvents
+from sagentry.server.domain.scope import Scope
 from sagentry.server.errors import SagentryError
 from sagentry.server.events.log import EventLog
-from sagentry.server.stream_ports import EventSource
+from sagentry.server.stream_ports import EventSource, WatchSource
 from tests.support.events import new_log, snapshot
 
 
@@ -46,6 +47,11 @@ class FakeAgents:
 
     start_agent = get_agent = list_agents = stop_agent = add_message = start_run = _answer
     get_run = cancel_run = get_state = list_rows = _answer
+
+    def watch(self, scope: Scope) -> WatchSource:
+        self.commands.append(scope)
+        source: WatchSource = self.answers.popleft()
+        return source
 
     async def subscribe(self, command: SubscribeEvents) -> EventSource:
         self.commands.append(command)

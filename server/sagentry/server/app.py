@@ -135,7 +135,7 @@ async def running_server(
         stack.callback(plugins.subscribe(health.refresh))
         admission = AdmissionInterceptor()
         server = new_server(authenticator or AnonymousAuthenticator(), admission)
-        add_services(server, _servicers(plugins, drain, agents), health)
+        add_services(server, _servicers(settings, plugins, drain, agents), health)
         sockets = stack.enter_context(ExitStack())
         stack.push_async_callback(_stop, server, admission, drain)
         stack.callback(admission.end_streams)
@@ -198,14 +198,16 @@ def _made_plugins(settings: Settings, make: MakePlugins, folder: Path) -> Plugin
     return make(settings, runtime_dir)
 
 
-def _servicers(plugins: PluginDirectory, drain: Drain, agents: AgentDirectory | None) -> Servicers:
+def _servicers(
+    settings: Settings, plugins: PluginDirectory, drain: Drain, agents: AgentDirectory | None
+) -> Servicers:
     # answers_not_yet completes these classes, which a type checker cannot know.
     admin = AdminServicer(plugins, drain.begin)  # type: ignore[abstract]
     if agents is None:
         return Servicers(NoAgentServicer(), NoEventServicer(), admin)  # type: ignore[abstract]
     return Servicers(
         AgentServicer(agents),  # type: ignore[abstract]
-        EventServicer(agents),
+        EventServicer(agents, streams_per_caller=settings.limits.streams_per_caller),
         admin,
     )
 

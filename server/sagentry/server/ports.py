@@ -37,7 +37,7 @@ from sagentry.server.domain.plugins import PluginFailure, PluginView
 from sagentry.server.domain.runs import Lifecycle
 from sagentry.server.domain.scope import ConversationKey, Scope
 from sagentry.server.domain.writes import DisplayWrite, WriteOutcome
-from sagentry.server.stream_ports import EventSource
+from sagentry.server.stream_ports import EventSource, WatchSource
 
 
 class PluginDirectory(Protocol):
@@ -417,3 +417,6 @@ class AgentDirectory(Protocol):
         Raises:
             InvalidInputError: CURSOR_INVALID.
         """
+
+    def watch(self, scope: Scope) -> WatchSource:
+        """Watches the live agents of a scope. The caller closes the source."""

@@ -215,6 +215,9 @@ class LimitSettings(_Section):
     live_agents: int = Field(default=1000, ge=1)
     """Most agents in memory; one more is refused. Default: 1000."""
 
+    streams_per_caller: int = Field(default=10_000, ge=1)
+    """Most streams of events that one caller may have open; one more is refused. Default: 10000."""
+
     event_log_bytes: int = Field(default=1024 * 1024, ge=64 * 1024)
     """What the event log of one agent keeps for readers that come back. Default: 1048576 (1 MiB)."""
 

@@ -14,6 +14,7 @@ from sagentry.server.domain.events import (
     Snapshot,
     StreamEndReason,
 )
+from sagentry.server.domain.watching import WatchBatch
 
 
 class EventEncoder(Protocol):
@@ -87,6 +88,16 @@ class AgentLog(Protocol):
         snapshot: Callable[[], Snapshot],
     ) -> EventSource:
         """Opens a stream. Raises InvalidInputError CURSOR_INVALID."""
+
+
+class WatchSource(Protocol):
+    """One watcher of a scope's live agents. For one task."""
+
+    async def next_batch(self) -> WatchBatch | None:
+        """Returns what is new; None after the end of the stream. Waits while nothing is new."""
+
+    def close(self) -> None:
+        """Ends the watcher's bookkeeping. Safe to repeat."""
 
 
 class EventSource(Protocol):

@@ -113,14 +113,3 @@ async def test_a_subscription_with_a_mistake_is_refused(fields, reason, field):
     error = received(caught.value)
     assert error.code is grpc.StatusCode.INVALID_ARGUMENT
     assert (error.info.reason, error.info.metadata["field"]) == (reason, field)
-
-
-async def test_watching_agents_is_not_there_yet():
-    async with served(agents=FakeAgents()) as running:
-        call = pb_grpc.EventServiceStub(running.channel).WatchAgents(
-            pb.WatchAgentsRequest(scope=SCOPE_PB)
-        )
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await anext(aiter(call))
-
-    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -92,6 +92,8 @@ class Agent:
         self._stopping = asyncio.Event()
         self._fenced: StaleEpochError | None = None
         self._is_closing = False
+        self.stop_reason = StopReason.FAULT
+        """Why it is not live any more; a fault unless it says another reason at its end."""
         self._has_said_stopped = False
         self.pipeline: DisplayPipeline
         self.saver: StateSaver
@@ -173,6 +175,7 @@ class Agent:
     def _say_stopped(self, reason: StopReason) -> None:
         if not self._has_said_stopped:
             self._has_said_stopped = True
+            self.stop_reason = reason
             self.core.publish(AgentStopped(reason))
 
     def _fence(self, error: StaleEpochError) -> None:

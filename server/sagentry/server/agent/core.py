@@ -61,6 +61,7 @@ class AgentCore:
         executor: Runs tools.
         clock: The time.
         ephemeral_tool_context: Tool context that is kept in memory only, as JSON text.
+        on_event: Told after each event, for those who watch lists of agents.
         model_view: Makes what the model is given of the conversation.
         ledger: Records changes. Set once the state is known.
         checkpoint: Asks for a save in mid-run, where the state store wants them.
@@ -78,6 +79,7 @@ class AgentCore:
     executor: ToolExecutor
     clock: Clock
     ephemeral_tool_context: str = ""
+    on_event: Callable[[], None] = lambda: None
     model_view: ModelView = field(default_factory=ModelView)
     ledger: Ledger = field(init=False)
     checkpoint: Callable[[], None] = field(init=False)
@@ -85,6 +87,7 @@ class AgentCore:
     def publish(self, body: EventBody, run_id: str = "") -> None:
         """Tells readers of something that happened."""
         self.log.publish(body, run_id=run_id, owner_epoch=self.owner_epoch)
+        self.on_event()
 
     async def record(
         self,

@@ -7,6 +7,7 @@ agent never runs on a state that its journal is ahead of.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -280,6 +281,7 @@ class Recovery:
             executor=services.executor,
             clock=services.clock,
             ephemeral_tool_context=self._options.ephemeral_tool_context_json,
+            on_event=functools.partial(services.streams.happened, self._key),
         )
         agent = Agent(core, settle_timeout=services.settle_timeout)
         pipeline = DisplayPipeline(

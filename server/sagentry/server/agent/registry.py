@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from datetime import timedelta
 from typing import TypeVar
 
 from sagentry.server.agent.agent import Agent
-from sagentry.server.agent.lives import LiveAgents
+from sagentry.server.agent.lives import LiveAgent, LiveAgents
 from sagentry.server.agent.recovery import AgentServices, fold, options_differ
 from sagentry.server.agent.streams import absent_snapshot
 from sagentry.server.domain import codec
@@ -43,7 +44,7 @@ from sagentry.server.errors import (
     UnavailableError,
 )
 from sagentry.server.ports import PluginCall, Preprocessor
-from sagentry.server.stream_ports import EventSource
+from sagentry.server.stream_ports import EventSource, WatchSource
 
 logger = logging.getLogger(__name__)
 
@@ -142,9 +143,10 @@ class AgentRegistry:
 
     async def get_agent(self, scope: Scope, agent_id: str) -> AgentView:
         """Reads an agent; a sleeping one from its store."""
-        live = self._lives.get(AgentKey(scope.key, agent_id))
+        key = AgentKey(scope.key, agent_id)
+        live = self._lives.get(key)
         if live is not None:
-            return live.agent.view()
+            return self._view(key, live)
         state, epoch = await self._stored(scope, agent_id)
         options = state.options
         return AgentView(
@@ -165,7 +167,7 @@ class AgentRegistry:
         """Lists live agents of the scope, by agent_id."""
         views = sorted(
             (
-                live.agent.view()
+                self._view(key, live)
                 for key, live in self._lives.all()
                 if key.scope == command.scope.key and key.agent_id > command.after
             ),
@@ -240,6 +242,14 @@ class AgentRegistry:
                 # The reader need not wait for the store: what it says of a sleeper is not known yet.
                 logger.info("a sleeping agent is shown as absent: its store cannot be asked")
         return self._services.streams.subscribe(key, command, resting)
+
+    def watch(self, scope: Scope) -> WatchSource:
+        """Watches the live agents of a scope."""
+        return self._services.streams.watch(scope.key)
+
+    def _view(self, key: AgentKey, live: LiveAgent) -> AgentView:
+        viewers = len(self._services.streams.viewers(key))
+        return replace(live.agent.view(), viewers=viewers)
 
     async def _stored(self, scope: Scope, agent_id: str) -> tuple[AgentState, int]:
         """Reads a sleeping agent's state without claiming it, the journal's newer patches included."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from sagentry.server.agent.agent import Agent
+from sagentry.server.agent.watchers import Watchers
 from sagentry.server.domain.commands import SubscribeEvents
 from sagentry.server.domain.events import AgentView, Snapshot, StreamEndReason
 from sagentry.server.domain.runs import AgentStatus
-from sagentry.server.domain.scope import AgentKey
-from sagentry.server.stream_ports import AgentLog, EventSource
+from sagentry.server.domain.scope import AgentKey, ScopeKey
+from sagentry.server.domain.watching import AgentSummary
+from sagentry.server.stream_ports import AgentLog, EventSource, WatchSource
 
 SPARE_LOGS = 64
 """Logs that nobody uses may stay until there are so many of them; then they are dropped."""
@@ -22,13 +25,33 @@ class _Channel:
     agent: Agent | None
     resting: Snapshot
     """What is shown while the agent is not live."""
+    viewers: Counter[str] = field(default_factory=Counter)
+    """How many streams each viewer has open."""
 
     def snapshot(self) -> Snapshot:
-        return self.agent.snapshot() if self.agent is not None else self.resting
+        shown = self.agent.snapshot() if self.agent is not None else self.resting
+        return replace(shown, agent=replace(shown.agent, viewers=len(self.viewers)))
 
     @property
     def is_unused(self) -> bool:
         return self.agent is None and self.log.readers == 0
+
+
+class _Viewed:
+    """A stream that somebody looks at."""
+
+    def __init__(self, source: EventSource, leave: Callable[[], None]) -> None:
+        self._source = source
+        self._leave: Callable[[], None] | None = leave
+
+    async def next_batch(self) -> bytes | None:
+        return await self._source.next_batch()
+
+    def close(self) -> None:
+        self._source.close()
+        if self._leave is not None:
+            leave, self._leave = self._leave, None
+            leave()
 
 
 class Streams:
@@ -42,6 +65,7 @@ class Streams:
         """Begins without logs."""
         self._make_log = make_log
         self._channels: dict[AgentKey, _Channel] = {}
+        self._watchers = Watchers(self._summary)
 
     def log(self, key: AgentKey, conversation_id: str) -> AgentLog:
         """Returns the log of an agent that starts."""
@@ -53,14 +77,17 @@ class Streams:
         """Begins the log anew: the agent is live."""
         channel = self._channel(key)
         channel.agent = agent
-        channel.log.begin(agent.snapshot)
+        channel.log.begin(channel.snapshot)
+        self._watchers.touch(key)
 
     def detach(self, key: AgentKey) -> None:
         """Shows the agent asleep from now on."""
         channel = self._channels.get(key)
         if channel is not None and channel.agent is not None:
             channel.resting = _asleep(channel.agent.snapshot())
+            reason = channel.agent.stop_reason
             channel.agent = None
+            self._watchers.touch(key, reason)
             self._drop_unused()
 
     def end(self, key: AgentKey, reason: StreamEndReason, *, reconnect: bool) -> None:
@@ -73,6 +100,40 @@ class Streams:
         """Ends all streams."""
         for key in list(self._channels):
             self.end(key, reason, reconnect=reconnect)
+        self._watchers.end_all(reason)
+
+    def happened(self, key: AgentKey) -> None:
+        """Tells those who watch lists that something about a live agent changed."""
+        self._watchers.touch(key)
+
+    def watch(self, scope: ScopeKey) -> WatchSource:
+        """Begins to watch the live agents of a scope."""
+        live = [
+            key
+            for key, channel in self._channels.items()
+            if key.scope == scope and channel.agent is not None
+        ]
+        return self._watchers.open(scope, live)
+
+    def viewers(self, key: AgentKey) -> tuple[str, ...]:
+        """Returns who looks at an agent, each once, sorted."""
+        channel = self._channels.get(key)
+        return tuple(sorted(channel.viewers)) if channel is not None else ()
+
+    def _summary(self, key: AgentKey) -> AgentSummary | None:
+        channel = self._channels.get(key)
+        if channel is None or channel.agent is None:
+            return None
+        view = channel.agent.view()
+        return AgentSummary(
+            agent_id=view.agent_id,
+            conversation_id=view.conversation_id,
+            status=view.status,
+            run_id=view.run_id,
+            title=view.title,
+            last_change=channel.agent.news.counters.last_change,
+            viewers=self.viewers(key),
+        )
 
     def subscribe(
         self, key: AgentKey, command: SubscribeEvents, resting: Snapshot | None
@@ -90,9 +151,20 @@ class Streams:
         channel = self._channel(key)
         if resting is not None:
             channel.resting = resting
-        return channel.log.subscribe(
+        source = channel.log.subscribe(
             command.cursor, command.kinds, policy=command.policy, snapshot=channel.snapshot
         )
+        if not command.viewer_id:
+            return source
+        channel.viewers[command.viewer_id] += 1
+        self._watchers.touch(key)
+        return _Viewed(source, lambda: self._leave(key, channel, command.viewer_id))
+
+    def _leave(self, key: AgentKey, channel: _Channel, viewer_id: str) -> None:
+        channel.viewers[viewer_id] -= 1
+        if channel.viewers[viewer_id] <= 0:
+            del channel.viewers[viewer_id]
+        self._watchers.touch(key)
 
     def _channel(self, key: AgentKey) -> _Channel:
         channel = self._channels.get(key)

@@ -14,9 +14,13 @@ from sagentry.api.agent.v1 import event_service_pb2 as pb
 from sagentry.server.domain.commands import SubscribeEvents
 from sagentry.server.ports import AgentDirectory
 from sagentry.server.rpc.agent_requests import agent
+from sagentry.server.rpc.caller import current_caller
 from sagentry.server.rpc.convert import EVENT_KINDS, lag_policy_from_pb, viewer_from_pb
 from sagentry.server.rpc.names import EVENT, EVENT_SERVICE
 from sagentry.server.rpc.not_yet import answers_not_yet
+from sagentry.server.rpc.stream_slots import StreamSlots
+from sagentry.server.rpc.watch_items import watch_response
+from sagentry.server.wire.scope import scope_from_pb
 
 # Any: what is written to the context is bytes or a message, by method.
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -26,16 +30,33 @@ _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 class EventServicer:
     """Translates; the events come from the directory."""
 
-    def __init__(self, directory: AgentDirectory) -> None:
+    def __init__(self, directory: AgentDirectory, *, streams_per_caller: int) -> None:
         self._directory = directory
+        self._slots = StreamSlots(streams_per_caller)
 
     async def SubscribeEvents(
         self, request: pb.SubscribeEventsRequest, _context: _Context
     ) -> AsyncIterator[bytes]:
         """Follows one agent; yields encoded responses."""
-        with closing(await self._directory.subscribe(subscribe_from_pb(request))) as source:
+        command = subscribe_from_pb(request)
+        with (
+            self._slots.taken(current_caller().name),
+            closing(await self._directory.subscribe(command)) as source,
+        ):
             while (response := await source.next_batch()) is not None:
                 yield response
+
+    async def WatchAgents(
+        self, request: pb.WatchAgentsRequest, _context: _Context
+    ) -> AsyncIterator[pb.WatchAgentsResponse]:
+        """Follows the live agents of a scope."""
+        scope = scope_from_pb(request.scope)
+        with (
+            self._slots.taken(current_caller().name),
+            closing(self._directory.watch(scope)) as source,
+        ):
+            while (batch := await source.next_batch()) is not None:
+                yield watch_response(batch)
 
 
 def subscribe_from_pb(request: pb.SubscribeEventsRequest) -> SubscribeEvents:

@@ -193,7 +193,7 @@ class Agent(_message.Message):
     owner_epoch: _builtins.int
     """Epoch of ownership of the conversation. Information."""
     viewers: _builtins.int
-    """How many streams with a viewer follow it."""
+    """How many viewers look at it; several streams of one count once."""
     @_builtins.property
     def interrupt(self) -> _interrupt_pb2.Interrupt:
         """The pause that waits for people. Unset when none does."""

@@ -55,7 +55,7 @@ class AdmissionInterceptor(SurroundingInterceptor):
     def end_streams(self) -> None:
         """Ends all open streams with UNAVAILABLE / SERVER_DRAINING and refuses new ones.
 
-        Streams that have a word of their own for it (`end`) should have said it before.
+        Streams of events are left alone: their source has been told, and they say `end` with the reason.
         """
         self._is_refusing_work = True
         self._is_refusing_streams = True
@@ -75,7 +75,7 @@ class AdmissionInterceptor(SurroundingInterceptor):
         if self._is_refusing_work and _is_work(method):
             raise _draining()
         if method.is_response_streaming:
-            return await self._stream(context, proceed)
+            return await self._stream(method, context, proceed)
         self._answering += 1
         self._all_answered.clear()
         try:
@@ -85,10 +85,12 @@ class AdmissionInterceptor(SurroundingInterceptor):
             if not self._answering:
                 self._all_answered.set()
 
-    async def _stream(self, context: Context, proceed: Proceed) -> Any:
+    async def _stream(self, method: RpcMethod, context: Context, proceed: Proceed) -> Any:
         task = asyncio.current_task()
         if self._is_refusing_streams or task is None:
             raise _draining()
+        if method.service == EVENT_SERVICE:
+            return await proceed(context)
         stream = _Stream(context, task)
         self._streams.add(stream)
         try:
