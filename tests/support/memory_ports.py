@@ -156,6 +156,17 @@ class MemoryJournal:
         else:
             write()
 
+    def refuse_once(self, word: str) -> None:
+        """Refuses the next records that hold the word."""
+
+        def refuses(records: Sequence[JournalRecord]) -> bool:
+            if any(word in record.payload for record in records):
+                self.refuses = lambda _records: False
+                return True
+            return False
+
+        self.refuses = refuses
+
     def hold(self) -> None:
         """Writes nothing until `release`; a crash before that loses it."""
         self._held = self._held or []
