@@ -72,17 +72,11 @@ class TraceLog:
         if self.breaks_on is not None and isinstance(body, self.breaks_on):
             raise ValueError(describe(body))
         sequence = len(self.events) + 1
-        self.events.append(
-            Event(
-                sequence,
-                self._agent_id,
-                self.conversation_id,
-                run_id,
-                owner_epoch,
-                START,
-                body,
-            )
+        event = Event(
+            sequence, self._agent_id, self.conversation_id, run_id, owner_epoch, START, body
         )
+        self.events.append(event)
+        self._trace.events.append(event)
         self._trace.add(f"E {describe(body)}")
         return sequence
 

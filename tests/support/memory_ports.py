@@ -15,6 +15,7 @@ from sagentry.server.domain.display import (
     DisplayPage,
     ListOrder,
 )
+from sagentry.server.domain.events import Event
 from sagentry.server.domain.runs import Lifecycle
 from sagentry.server.domain.scope import ConversationKey
 from sagentry.server.domain.writes import (
@@ -90,6 +91,8 @@ class Trace:
 
     def __init__(self) -> None:
         self.words: list[str] = []
+        self.events: list[Event] = []
+        """Everything that readers were told, over all lives."""
         self._changed = asyncio.Event()
 
     def add(self, word: str) -> None:
@@ -113,6 +116,8 @@ class MemoryJournal:
     def __init__(self) -> None:
         self.entries: dict[int, JournalEntry] = {}
         self.quarantine: dict[int, str] = {}
+        self.set_aside_payloads: list[str] = []
+        self.refused_payloads: list[str] = []
         self.attempts: dict[int, list[str]] = {}
         self.failure: Exception | None = None
         self.refuses: Callable[[Sequence[JournalRecord]], bool] = lambda _records: False
@@ -133,6 +138,7 @@ class MemoryJournal:
             if failure is None and self.refuses(records):
                 failure = LimitExceededError("JOURNAL_FULL", "full", limit=1, actual=1)
             if failure is not None:
+                self.refused_payloads.extend(record.payload for record in records)
                 loop.call_soon(on_durable, [], failure)
                 return
             ids = []
@@ -149,6 +155,17 @@ class MemoryJournal:
             self._appended.set()
         else:
             write()
+
+    def refuse_once(self, word: str) -> None:
+        """Refuses the next records that hold the word."""
+
+        def refuses(records: Sequence[JournalRecord]) -> bool:
+            if any(word in record.payload for record in records):
+                self.refuses = lambda _records: False
+                return True
+            return False
+
+        self.refuses = refuses
 
     def hold(self) -> None:
         """Writes nothing until `release`; a crash before that loses it."""
@@ -184,8 +201,10 @@ class MemoryJournal:
 
     def set_aside(self, entry_ids: Sequence[int], reason: str) -> None:
         for entry_id in entry_ids:
-            self.entries.pop(entry_id, None)
+            entry = self.entries.pop(entry_id, None)
             self.quarantine[entry_id] = reason
+            if entry is not None:
+                self.set_aside_payloads.append(entry.record.payload)
 
     def note_attempt(self, entry_ids: Sequence[int], reason: str) -> None:
         for entry_id in entry_ids:
@@ -242,6 +261,8 @@ class MemoryStateStore:
         self.load_fault: Exception | None = None
         self.failure: Exception | None = None
         self.append_failure: Exception | None = None
+        self.loses_answers: Exception | None = None
+        """Raised when all is stored: the answer is lost."""
         self.asked = 0
         self._trace = trace
 
@@ -279,6 +300,8 @@ class MemoryStateStore:
         await self._work(f"persist {lifecycle.value}")
         self.base[call.conversation_id] = (state_json, revision)
         self.patches[call.conversation_id] = []
+        if self.loses_answers is not None:
+            raise self.loses_answers
 
     async def append(
         self, call: PluginCall, *, expected_revision: int, revision: int, patch_json: str
@@ -293,6 +316,8 @@ class MemoryStateStore:
         if stored != expected_revision:
             return False
         self.patches[key].append((revision, patch_json))
+        if self.loses_answers is not None:
+            raise self.loses_answers
         return True
 
     async def set_interrupted(self, call: PluginCall, *, interrupted: bool, revision: int) -> None:
@@ -321,6 +346,8 @@ class MemoryDisplayStore:
         self.positions = 0
         self.gate = Gate()
         self.failure: Exception | None = None
+        self.loses_answers: Exception | None = None
+        """Raised when all is stored: the answer is lost."""
         self.has_failed = asyncio.Event()
         self.poison = ""
         """A text that breaks the store when a message holds it."""
@@ -342,6 +369,8 @@ class MemoryDisplayStore:
             if self.poison and self.poison in repr(write):
                 raise PartialWriteError(outcomes, self._fault())
             outcomes.append(self._apply(call.conversation_id, write))
+        if self.loses_answers is not None:
+            raise self.loses_answers
         return outcomes
 
     def _fault(self) -> PluginError:

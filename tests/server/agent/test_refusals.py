@@ -17,7 +17,6 @@ from sagentry.server.domain.tools import ToolOutcome
 from sagentry.server.errors import LimitExceededError
 from sagentry.server.model.history import history_problem
 from sagentry.server.model_ports import Tool, ToolContext
-from sagentry.server.ports import JournalRecord
 from tests.support.agent_world import SCOPE, FakeModel, FakeTool, World, ask, say
 from tests.support.memory_ports import Gate
 
@@ -36,18 +35,6 @@ async def turn(world: World, text: str, request_id: str) -> Run:
     return await run_of(world, await world.registry.add_message(world.message(text, request_id)))
 
 
-def refuse_once(world: World, word: str) -> None:
-    """The disk refuses the next record that holds the word."""
-
-    def refuses(records: Sequence[JournalRecord]) -> bool:
-        if any(word in record.payload for record in records):
-            world.journal.refuses = lambda _records: False
-            return True
-        return False
-
-    world.journal.refuses = refuses
-
-
 def is_valid(messages: Sequence[Message]) -> bool:
     return history_problem(messages) is None
 
@@ -62,7 +49,7 @@ async def test_a_message_whose_beginning_the_disk_refuses_is_kept_whole_and_fold
     model = FakeModel([TextChunk("x" * 5000), *say("y" * 5000)], say("ok"))
     world = World(model=model)
     await world.__aenter__()
-    refuse_once(world, "MessageBegun")
+    world.journal.refuse_once("MessageBegun")
     first = await turn(world, "Hi", "r1")
     before = world.state().messages
     after = await world.crash_and_restart()
@@ -83,7 +70,7 @@ async def test_what_a_refused_flush_had_comes_with_the_next_one() -> None:
     await world.registry.add_message(world.message("Hi", "r1"))
     await world.journal.until_recorded("MessageBegun")
     await gate.reached.wait()
-    refuse_once(world, "first")
+    world.journal.refuse_once("first")
     world.clock.advance(0.25)
     gate.open()
     await last.reached.wait()
@@ -101,7 +88,7 @@ async def test_what_a_refused_flush_had_comes_with_the_next_one() -> None:
 async def test_a_run_whose_end_the_disk_refuses_is_ended_once_also_after_a_restart() -> None:
     world = World(model=FakeModel(say("one"), say("two")))
     await world.__aenter__()
-    refuse_once(world, "end_time")
+    world.journal.refuse_once("end_time")
     first = await turn(world, "Hi", "r1")
     status = (await world.registry.get_agent(SCOPE, "a")).status
     await turn(world, "more", "r2")
@@ -144,7 +131,7 @@ async def test_one_result_that_the_disk_refuses_ends_no_other_call() -> None:
     model = FakeModel(ask("quick", "slow"), say("ok"))
     async with World(model=model, tools={"quick": quick, "slow": slow}) as world:
         reply = await world.registry.add_message(world.message("Hi", "r1"))
-        refuse_once(world, "quick done")
+        world.journal.refuse_once("quick done")
         await world.trace.until_word("P tool executing", 2)
         gate.open()
         run = await run_of(world, reply)
@@ -215,7 +202,7 @@ async def test_a_fault_in_mid_message_keeps_what_was_said_and_closes_it() -> Non
 
 async def test_a_message_whose_end_the_disk_refuses_is_closed_as_far_as_it_is_recorded() -> None:
     async with World(model=FakeModel([TextChunk("x" * 5000), *say("y")], say("ok"))) as world:
-        refuse_once(world, "MessageFinished")
+        world.journal.refuse_once("MessageFinished")
         first = await turn(world, "Hi", "r1")
         closed = world.state().messages[-1]
 

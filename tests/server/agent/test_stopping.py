@@ -79,7 +79,8 @@ async def within_reason(*tasks: asyncio.Task[object]) -> None:
 
 
 async def test_a_stop_whose_caller_goes_away_stops_the_agent_all_the_same() -> None:
-    model = FakeModel([TextChunk("x"), Gate(is_open=False)], say("ok"))
+    gate = Gate(is_open=False)
+    model = FakeModel([TextChunk("x"), gate, EndChunk(StopKind.STOP)], say("ok"))
     async with World(model=model) as world:
         await world.registry.add_message(world.message("Hi", "r1"))
         await world.trace.until_word("E MessageStarted")
@@ -89,10 +90,14 @@ async def test_a_stop_whose_caller_goes_away_stops_the_agent_all_the_same() -> N
         await asyncio.sleep(0)
         stopping.cancel()
         await asyncio.wait({stopping})
-        stopped = await world.registry.stop_agent(STOP)
-        reply = await world.registry.add_message(world.message("again", "r2"))
+        adding = asyncio.get_running_loop().create_task(
+            world.registry.add_message(world.message("again", "r2"))
+        )
+        gate.open()
+        await within_reason(adding)
+        reply = adding.result()
 
-        assert stopped.stopped
+        assert world.trace.words.count("P persist on_shutdown") == 1
         assert await end_of(world, reply.run_id) is RunEnd.COMPLETED
 
 

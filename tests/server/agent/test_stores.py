@@ -141,27 +141,35 @@ async def test_a_checkpoint_under_way_takes_no_later_save_with_it() -> None:
         assert stored.revision <= world.states.base["a"][1]
 
 
-async def test_base_and_patches_together_never_outgrow_what_the_store_can_answer() -> None:
-    model = FakeModel(*(say(str(number) * 1000) for number in range(8)))
-    world = World(model=model)
-    world.states.max_state_bytes = 40_000
+async def sizes_after_three_turns(limit: int) -> tuple[int, int, int]:
+    """Sizes of the stored base, of the stored patches, and of the state as a whole."""
+    lengths = (22_000, 7_000, 11_500)
+    world = World(model=FakeModel(*(say("x" * length) for length in lengths)))
+    world.states.max_state_bytes = limit
     async with world:
-        for number in range(8):
-            await turn(world, "Hi" * 400, f"r{number}")
-            base = len(world.states.base["a"][0])
-            patches = sum(len(text) for _, text in world.states.patches["a"])
-            assert base + patches <= 40_000
+        for length in lengths:
+            await turn(world, "Hi", f"r{length}")
+        base = len(world.states.base["a"][0])
+        patches = sum(len(text) for _, text in world.states.patches["a"])
+        return base, patches, world.agent().saver.measured_size()
 
-        assert "P append" in world.trace.words
+
+async def test_base_and_patches_together_never_outgrow_what_the_store_can_answer() -> None:
+    """The store answers both in one message at the next start, and that has a limit."""
+    base, patches, whole = await sizes_after_three_turns(1_000_000)
+    limit = (base + patches + whole) // 2
+    limited_base, limited_patches, _ = await sizes_after_three_turns(limit)
+
+    assert whole < limit < base + patches
+    assert limited_base + limited_patches <= limit
 
 
 async def test_a_message_is_refused_for_what_the_state_is_and_not_for_its_patches() -> None:
     model = FakeModel(*(say("y" * 3000) for _ in range(4)))
-    world = World(model=model)
+    world = World(model=model, settle_timeout=timedelta(0))
     world.states.max_state_bytes = 60_000
     async with world:
         world.states.gate.close()
-        world.settle_timeout = timedelta(0)
         await turn(world, "Hi", "r1")
         world.states.gate.open()
         await turn(world, "x" * 6000, "r2")

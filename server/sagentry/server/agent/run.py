@@ -144,10 +144,13 @@ class RunExecution:
     async def _stream(self, growing: MessageAssembler) -> ModelCallError | None:
         """Lets the message grow until the model is done, fails, or the run is cancelled."""
         flusher = Flusher(self._core.ledger, self._core.clock, growing)
-        async with asyncio.TaskGroup() as tasks:
-            self._streaming = tasks.create_task(self._take_chunks(growing, flusher))
-            await asyncio.wait({self._streaming})
-        flusher.close()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._streaming = tasks.create_task(self._take_chunks(growing, flusher))
+                await asyncio.wait({self._streaming})
+        finally:
+            # Also when the agent itself ends: its next life must not meet a late flush of this one.
+            flusher.close()
         streamed, self._streaming = self._streaming, None
         return None if streamed.cancelled() else streamed.result()
 
