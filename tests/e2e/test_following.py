@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import json
 import random
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +18,8 @@ import pytest
 from sagentry.api.agent.v1 import event_service_pb2 as pb
 from sagentry.client import AgentView, Client, Place, ScopedClient
 from tests.support.cutting_proxy import cutting_proxy
-from tests.support.real_server import RealServer, ended, real_server, rows
+from tests.support.real_server import RealServer, ended, real_server, rows, said
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -220,6 +223,29 @@ async def test_readers_that_fall_off_a_small_ring_miss_no_row() -> None:
 async def test_readers_of_a_server_that_is_killed_miss_no_row() -> None:
     async with real_server(talk(20), tools=("quick",)) as server:
         await disturbed(server, seed=3, cuts=10, readers=4, runs=3, kills=2)
+
+
+async def test_the_reader_of_the_docs_has_only_the_stub_and_misses_no_row() -> None:
+    """Somebody who follows the page must get there."""
+    async with real_server(talk(20), tools=("quick",)) as server:
+        scope = await server.start()
+        await scope.start_agent("a")
+        socket = Path(server.address.removeprefix("unix:"))
+        async with cutting_proxy(socket, seed=4, cuts=12) as proxy:
+            reading = await asyncio.create_subprocess_exec(
+                *(sys.executable, str(ROOT / "docs" / "examples" / "follow.py")),
+                *(proxy.address, "acme", "a"),
+                stdout=asyncio.subprocess.PIPE,
+            )
+            while proxy.cuts_left:
+                reply = await scope.add_message("a", "go on")
+                await ended(scope, reply.run_id)
+            await scope.stop_agent("a")
+            out, _ = await reading.communicate()
+        stored = [[row.position, row.change, said(row)] for row in await rows(scope)]
+
+    assert reading.returncode == 0
+    assert [json.loads(line) for line in out.decode().splitlines()] == stored
 
 
 @pytest.mark.soak

@@ -23,7 +23,7 @@ fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[1], sys.argv[1:])
 """
 
-PATIENCE = 30
+PATIENCE = 60
 """Seconds until something that should appear is taken as never appearing."""
 
 
