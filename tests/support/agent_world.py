@@ -246,6 +246,10 @@ class World:
         await self.registry.close(timedelta(0))
         await self._task
 
+    def kill(self) -> None:
+        """Ends everything in the next rounds of the loop, as SIGKILL would."""
+        self._task.cancel()
+
     async def crash_and_restart(self) -> World:
         """Kills all agents as SIGKILL would, and returns a started world on the same disk and stores."""
         self._task.cancel()

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from sagentry.server.agent.agent import AgentStoppingError
 from sagentry.server.domain.commands import (
     AddMessage,
     AgentOptions,
@@ -352,3 +353,22 @@ async def test_one_agent_whose_start_breaks_does_not_end_the_server() -> None:
 
     assert reply.run_id
     await after.__aexit__()
+
+
+@pytest.mark.parametrize("rounds", range(6))
+async def test_who_waits_for_work_of_an_agent_that_ends_by_a_fault_is_told(rounds: int) -> None:
+    """Also when the work had not begun, and when the agent's tasks are ending already."""
+    world = World()
+    await world.__aenter__()
+    await world.registry.start_agent(StartAgent(SCOPE, "a"))
+    agent = world.agent()
+
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    world.kill()
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+    with pytest.raises(AgentStoppingError):
+        async with asyncio.timeout(20):
+            await agent.own(work())

@@ -207,7 +207,16 @@ class Agent:
         if self._tasks is None or (self._is_closing and not while_stopping):
             work.close()
             raise AgentStoppingError
-        self._tasks.create_task(_deliver(work, answer))
+        delivery = _deliver(work, answer)
+        try:
+            task = self._tasks.create_task(delivery)
+        except RuntimeError as error:
+            # The agent is ending by a fault, and its task group takes no more.
+            delivery.close()
+            work.close()
+            raise AgentStoppingError from error
+        # A task that is cancelled before its first step runs none of its own code.
+        task.add_done_callback(lambda _: _give_up(work, answer))
         return answer
 
     @contextmanager
@@ -451,12 +460,15 @@ async def _deliver(work: Coroutine[Any, Any, T], answer: asyncio.Future[T]) -> N
     """Gives the outcome of work to whoever waits; a failure must not end the agent's other tasks."""
     try:
         answer.set_result(await work)
-    except asyncio.CancelledError:
-        # The agent ends before the work does: who waits must find the next one.
-        answer.set_exception(AgentStoppingError())
-        answer.exception()
-        raise
     except Exception as error:  # noqa: BLE001 - handed on, not swallowed
         answer.set_exception(error)
         # Nobody may be waiting any more, and asyncio need not warn of that.
+        answer.exception()
+
+
+def _give_up(work: Coroutine[Any, Any, T], answer: asyncio.Future[T]) -> None:
+    """Tells who still waits that the agent ended before the work did: the next life may do it."""
+    work.close()
+    if not answer.done():
+        answer.set_exception(AgentStoppingError())
         answer.exception()

@@ -183,9 +183,14 @@ class LiveAgents:
         started: asyncio.Future[LiveAgent] = asyncio.get_running_loop().create_future()
         starting = self._starting[key] = _Starting(started)
         self._conversations[conversation] = key
-        starting.task = self._tasks.create_task(
-            self._host(key, scope, options, conversation, started)
-        )
+        hosting = self._host(key, scope, options, conversation, started)
+        try:
+            starting.task = self._tasks.create_task(hosting)
+        except RuntimeError as error:
+            # The server is ending by a fault, and its task group takes no more.
+            hosting.close()
+            self._forget(key, conversation, started)
+            raise _draining() from error
         # Also when it is cancelled before its first step.
         starting.task.add_done_callback(lambda _: self._forget(key, conversation, started))
         return starting
