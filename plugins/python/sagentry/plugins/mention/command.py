@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import click
@@ -42,4 +43,7 @@ def main(folder: Path, max_document_bytes: int, endpoint: str | None) -> None:
             pass
     except FolderError as error:
         raise click.ClickException(str(error)) from error
+    if not endpoint:
+        # A server that has launched it says itself what it does.
+        logging.getLogger("sagentry.plugins.sdk").setLevel(logging.WARNING)
     serve(MentionPreprocessor(documents), name=NAME, version=VERSION, endpoint=endpoint)

@@ -34,7 +34,8 @@ VERSION = "0.1.0"
 )
 def main(database: str, endpoint: str | None) -> None:
     """Keeps agent state and display messages in a SQL database, until SIGTERM."""
-    logging.basicConfig(level=logging.INFO)
+    # A server that has launched it says itself what it does.
+    logging.basicConfig(level=logging.INFO if endpoint else logging.WARNING)
     logging.getLogger("alembic").setLevel(logging.WARNING)  # what it did is in a line of ours
     try:
         with open_store(database) as store:
