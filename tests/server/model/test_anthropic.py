@@ -19,6 +19,7 @@ from sagentry.server.domain.models import (
     StopKind,
     UsageChunk,
 )
+from sagentry.server.model.adapter import LangChainModel
 from sagentry.server.model.factory import build_model
 from sagentry.server.model.providers import ModelSpecError
 from sagentry.server.model_ports import ChatModel, ModelOptions
@@ -168,6 +169,37 @@ async def test_calls_side_by_side_keep_their_pieces_apart() -> None:
         ("toolu_2", "two", ""),
         ("toolu_3", "one", '{"n": 9007199254740993}'),
     ]
+
+
+async def test_reports_of_tokens_are_totals_and_are_not_added_up() -> None:
+    chunks, _ = await answered(begun(), *text_block(0, "Hi"), ended(output_tokens=3)[0], *ended())
+
+    usage = [one.usage for one in chunks if isinstance(one, UsageChunk)][-1]
+    assert (usage.input_tokens, usage.output_tokens) == (14, 5)
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "openai"])
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"LANGSMITH_GATEWAY": "true", "LANGSMITH_API_KEY": "k"},
+        {"OPENAI_API_BASE": "http://127.0.0.1:9", "ANTHROPIC_API_URL": "http://127.0.0.1:9"},
+        {"OPENAI_BASE_URL": "http://127.0.0.1:9", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"},
+    ],
+    ids=["gateway", "adapters", "libraries"],
+)
+def test_no_variable_sends_a_conversation_anywhere_but_to_the_provider(
+    provider: str, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    environ = {"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k"}
+    model = build_model(f"{provider}:x", base_dir=Path(), environ=environ)
+
+    assert isinstance(model, LangChainModel)
+    chat: Any = model._model  # noqa: SLF001 - its address is what it is about
+    client = chat._async_client if provider == "anthropic" else chat.root_async_client  # noqa: SLF001
+    assert client.base_url.host == f"api.{provider}.com"
 
 
 @pytest.mark.parametrize(

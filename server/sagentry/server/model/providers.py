@@ -23,16 +23,32 @@ class Provider:
         package: The adapter's package; without it the extra of the provider's name is missing.
         key_variable: Environment variable that has the key unless the profile names another.
         first_model: Model of a server that nobody has configured, once the key is there.
+        base_url: Its own address.
+        usage_mode: What its adapter's reports of tokens mean.
     """
 
     package: str
     key_variable: str
     first_model: str
+    base_url: str
+    usage_mode: str
 
 
 PROVIDERS: Mapping[str, Provider] = {
-    "anthropic": Provider("langchain_anthropic", "ANTHROPIC_API_KEY", "claude-sonnet-4-5"),
-    "openai": Provider("langchain_openai", "OPENAI_API_KEY", "gpt-5-mini"),
+    "anthropic": Provider(
+        "langchain_anthropic",
+        "ANTHROPIC_API_KEY",
+        "claude-sonnet-4-5",
+        "https://api.anthropic.com",
+        "totals",
+    ),
+    "openai": Provider(
+        "langchain_openai",
+        "OPENAI_API_KEY",
+        "gpt-5-mini",
+        "https://api.openai.com/v1",
+        "increments",
+    ),
 }
 
 CALL_TIMEOUT = timedelta(minutes=10)
@@ -79,12 +95,15 @@ def provider_model(
     from langchain.chat_models import init_chat_model  # noqa: PLC0415
 
     from sagentry.server.model.adapter import LangChainModel  # noqa: PLC0415
+    from sagentry.server.model.from_langchain import UsageMode  # noqa: PLC0415
     from sagentry.server.model.history import check_history  # noqa: PLC0415
 
     chat = init_chat_model(
         model,
         model_provider=provider,
         api_key=key,
+        # Always said: variables of the ecosystem would send conversations somewhere else.
+        base_url=options.base_url or known.base_url,
         # The server retries, visibly.
         max_retries=0,
         timeout=CALL_TIMEOUT / timedelta(seconds=1),
@@ -92,7 +111,13 @@ def provider_model(
         stream_usage=True,
         **arguments,
     )
-    return LangChainModel(spec, chat, provider=provider, check=check_history)
+    return LangChainModel(
+        spec,
+        chat,
+        provider=provider,
+        usage_mode=UsageMode(known.usage_mode),
+        check=check_history,
+    )
 
 
 def _anthropic(options: ModelOptions, spec: str) -> dict[str, Any]:
@@ -126,12 +151,7 @@ def _openai(options: ModelOptions, spec: str) -> dict[str, Any]:
 
 
 def _common(options: ModelOptions) -> dict[str, Any]:
-    arguments: dict[str, Any] = {}
-    if options.base_url:
-        arguments["base_url"] = options.base_url
-    if options.temperature is not None:
-        arguments["temperature"] = options.temperature
-    return arguments
+    return {} if options.temperature is None else {"temperature": options.temperature}
 
 
 _ARGUMENTS = {"anthropic": _anthropic, "openai": _openai}
