@@ -1,7 +1,15 @@
 from __future__ import annotations
 
+import inspect
+from typing import TYPE_CHECKING, Any
+
 import pytest
 from hypothesis import settings
+
+from tests.support import deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 # The gate tries the same examples every time: a red gate means a change, never a lucky draw. `make soak`
 # searches with new ones. No deadlines: a slow machine is no failure.
@@ -23,3 +31,12 @@ async def one_event_loop(anyio_backend: str) -> None:
     grpc.aio has one completion queue per process and hands late events of a test to its loop; when
     that is closed already, whichever test runs then fails with "Event loop is closed".
     """
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
+    """Ends an asynchronous test that hangs, by name, before pytest-timeout ends the whole run."""
+    limit = deadline.limit_of(pyfuncitem)
+    if limit and inspect.iscoroutinefunction(pyfuncitem.obj):
+        pyfuncitem.obj = deadline.with_deadline(pyfuncitem.obj, limit * deadline.SHARE)
+    return (yield)

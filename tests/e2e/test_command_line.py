@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -77,10 +78,11 @@ class Person:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        out, err = await process.communicate(stdin.encode())
+        out, err = await process.communicate(os.fsencode(stdin))
         assert process.returncode is not None
         assert b"Traceback" not in err, err.decode()
-        return process.returncode, out.decode(), err.decode()
+        encoding = more.get("PYTHONIOENCODING", "utf-8").split(":")[0]
+        return process.returncode, out.decode(encoding), err.decode(encoding)
 
     @contextlib.asynccontextmanager
     async def sits_at(self, *words: str, **options: Any) -> AsyncIterator[Terminal]:
@@ -287,6 +289,7 @@ MISTAKES: list[tuple[list[str], dict[str, str], int, str]] = [
     (["agents"], {"SAGENTRY_SERVER": "unix:/nowhere"}, 3, "no server answers at unix:/nowhere"),
     (["watch", "a"], {"SAGENTRY_SERVER": "unix:/nowhere"}, 3, "start one with `sagentry serve`"),
     (["chat"], {}, 2, "chat needs a terminal"),
+    (["send", "a", "\udcff"], {}, 2, "TEXT"),
     (["transcript"], {}, 2, "Missing argument 'CONVERSATION'"),
 ]
 
@@ -339,3 +342,38 @@ async def test_a_reader_that_has_seen_enough_ends_the_command_quietly() -> None:
         _, err = await process.communicate()
 
     assert err == b""
+
+
+async def test_a_socket_that_never_answers_is_no_server() -> None:
+    """A port that something else holds, or a server that hangs: not a refusal, which scripts tell apart."""
+    async with person() as somebody:
+        listener = socket.create_server(("127.0.0.1", 0))
+        with listener:
+            address = f"127.0.0.1:{listener.getsockname()[1]}"
+            ended, out, err = await somebody.run("send", "a", "x", SAGENTRY_SERVER=address)
+
+    assert (ended, out) == (3, "")
+    assert f"no server answers at {address}" in err
+
+
+async def test_an_output_that_lacks_a_character_shows_the_rest() -> None:
+    """Some locales are not UTF-8: an answer with an emoji must not end the command with a traceback."""
+    async with person() as somebody:
+        latin = {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
+        await somebody.run("send", "a", "caf\u00e9 \U0001f980")
+        shown = await somebody.run("transcript", "a", **latin)
+        listed = await somebody.run("transcript", "a", "--format", "json", **latin)
+
+    assert shown[0] == 0
+    assert "caf\u00e9 ?" in shown[1]
+    first = json.loads(listed[1].splitlines()[0])
+    assert first["content"]["text"]["text"] == "caf\u00e9 \U0001f980"
+
+
+@pytest.mark.parametrize("locale", [{}, {"PYTHONIOENCODING": "utf-8:strict"}], ids=["C", "UTF-8"])
+async def test_an_input_that_is_no_text_is_said(locale: dict[str, str]) -> None:
+    async with person() as somebody:
+        ended, out, err = await somebody.run("send", "a", "-", stdin="\udcff\udcfe", **locale)
+
+    assert (ended, out) == (2, "")
+    assert "standard input is not utf-8 text" in err

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import click
-from google.protobuf import json_format
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from sagentry.api.agent.v1 import agent_pb2
 from sagentry.cli.connection import Connection, with_connection
+from sagentry.cli.output import json_value, print_json
 from sagentry.cli.safe_text import safe_line
 from sagentry.cli.status_line import status_word
 from sagentry.client import ScopedClient
@@ -33,8 +32,7 @@ def agents(connection: Connection, *, as_json: bool) -> None:
         found = [agent async for agent in scope.list_agents()]
         if as_json:
             for agent in found:
-                value = json_format.MessageToDict(agent, preserving_proto_field_name=True)
-                click.echo(json.dumps(value, ensure_ascii=False))
+                print_json(json_value(agent))
         elif found:
             print_table(found)
         else:

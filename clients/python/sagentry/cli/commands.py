@@ -6,6 +6,8 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, v
 
 import click
 
+from sagentry.cli.output import show_what_cannot_be_written
+
 GROUP = "sagentry.commands"
 """Entry point group: name of the command → its click command."""
 
@@ -66,3 +68,4 @@ def _found() -> dict[str, EntryPoint]:
 @click.version_option(installed_version(), message="sagentry %(version)s")
 def sagentry() -> None:
     """Long-lived LLM chat agents as a gRPC service."""
+    show_what_cannot_be_written()

@@ -14,9 +14,17 @@ from typing import Any, TypeVar
 import click
 
 from sagentry.cli.safe_text import safe_line
-from sagentry.client import Client, SagentryError, ScopedClient, UnavailableError
+from sagentry.client import (
+    Client,
+    DeadlineExceededError,
+    SagentryError,
+    ScopedClient,
+    UnavailableError,
+)
 
 DEFAULT_ADDRESS = "127.0.0.1:7433"
+PATIENCE = timedelta(seconds=3)
+"""How long a server may take for its first answer."""
 
 
 class Exit(enum.IntEnum):
@@ -100,6 +108,13 @@ def with_connection(command: _CommandT) -> _CommandT:
     ) -> object:
         if partition and not tenant:
             raise click.UsageError("--partition needs --tenant.")
+        for name, value in {
+            "server": server,
+            "tenant": tenant,
+            "partition": partition,
+            **options,
+        }.items():
+            require_text(value, name.upper())
         connection = Connection(
             server=server or default_server(data_home),
             tenant=tenant or "",
@@ -108,6 +123,16 @@ def with_connection(command: _CommandT) -> _CommandT:
         return command(connection, **options)
 
     return connected  # type: ignore[return-value]  # click's decorators keep the kind of a function
+
+
+def require_text(value: object, name: str) -> None:
+    """Refuses a string that came from bytes which are no text in the encoding of the locale.
+
+    Raises:
+        click.UsageError: names it.
+    """
+    if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
+        raise click.UsageError(f"{name} is not {sys.getfilesystemencoding()} text.")
 
 
 def default_server(data_home: str | None) -> str:
@@ -124,9 +149,19 @@ def default_server(data_home: str | None) -> str:
 
 
 async def _require_server(scope: ScopedClient) -> None:
-    """Raises SagentryError unless a server answers: other calls would wait for it for long."""
-    async for _ in scope.list_agents(page_size=1, timeout=timedelta(seconds=2)):
-        return
+    """Raises SagentryError unless a server answers: other calls would wait for it for long.
+
+    Raises:
+        UnavailableError: if none does, also when something listens there and says nothing.
+    """
+    try:
+        async for _ in scope.list_agents(page_size=1, timeout=PATIENCE):
+            return
+    except DeadlineExceededError as error:
+        if error.reason:
+            raise
+        silence = f"nothing was said within {PATIENCE.total_seconds():g} s"
+        raise UnavailableError(error.code, silence) from error
 
 
 def is_unreachable(error: SagentryError) -> bool:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from datetime import timedelta
 
 import click
-from google.protobuf import json_format
 
 from sagentry.api.agent.v1 import agent_pb2
 from sagentry.api.agent.v1 import agent_service_pb2 as pb
-from sagentry.cli.connection import Connection, Exit, complain, with_connection
+from sagentry.cli.connection import Connection, Exit, complain, require_text, with_connection
+from sagentry.cli.output import json_value, print_json
 from sagentry.cli.safe_text import safe_text
 from sagentry.client import ScopedClient
 
@@ -45,18 +44,18 @@ def send(
     answers.
     """
     if text == "-":
-        text = sys.stdin.read()
+        text = _standard_input()
 
     async def say(scope: ScopedClient) -> None:
         options = pb.StartOptions(profile=profile) if profile else None
         reply = await scope.add_message(agent, text, options=options, request_id=request_id or "")
         if no_wait:
             if as_json:
-                _print_json(reply)
+                print_json(json_value(reply))
             return
         run = await _end_of(scope, agent, reply.run_id)
         if as_json:
-            _print_json(run)
+            print_json(json_value(run))
         else:
             click.echo(safe_text(answer(run)))
         if run.run.end != agent_pb2.RUN_END_COMPLETED:
@@ -64,6 +63,15 @@ def send(
             sys.exit(Exit.FAILED)
 
     connection.run(say)
+
+
+def _standard_input() -> str:
+    try:
+        text = sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"standard input is not {error.encoding} text.") from error
+    require_text(text, "standard input")
+    return text
 
 
 async def _end_of(scope: ScopedClient, agent: str, run_id: str) -> pb.GetRunResponse:
@@ -83,8 +91,3 @@ def why(run: agent_pb2.Run) -> str:
     end = agent_pb2.RunEnd.Name(run.end).removeprefix("RUN_END_").lower()
     error = f": {run.error.message} [{run.error.reason}]" if run.error.reason else ""
     return f"the run ended as {end}{error}"
-
-
-def _print_json(reply: pb.GetRunResponse | pb.AddMessageResponse) -> None:
-    value = json_format.MessageToDict(reply, preserving_proto_field_name=True)
-    click.echo(json.dumps(value, ensure_ascii=False))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import click
-from google.protobuf import json_format
 from rich.console import Console
 
 from sagentry.api.type.v1 import display_pb2
 from sagentry.cli.connection import Connection, with_connection
+from sagentry.cli.output import json_value, print_json
 from sagentry.cli.rows import as_markdown, as_text, repeats_card, shown
 from sagentry.client import ScopedClient
 
@@ -67,8 +66,7 @@ class Printer:
         """Prints a row, unless it repeats what was printed."""
         self.count += 1
         if self._form == "json":
-            value = json_format.MessageToDict(row, preserving_proto_field_name=True)
-            click.echo(json.dumps(value, ensure_ascii=False))
+            print_json(json_value(row))
             return
         if repeats_card(row, self._cards):
             return

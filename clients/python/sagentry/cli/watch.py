@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
 import click
-from google.protobuf import json_format
-from google.protobuf.message import Message
 from rich.console import Console
 from rich.live import Live
 
 from sagentry.api.agent.v1 import agent_pb2
 from sagentry.api.agent.v1 import event_service_pb2 as pb
 from sagentry.cli.connection import Connection, with_connection
+from sagentry.cli.output import json_value, print_json
 from sagentry.cli.rows import as_renderable, as_text
 from sagentry.cli.safe_text import safe_line
 from sagentry.cli.scroll import Scroll, is_running
@@ -75,7 +73,7 @@ def is_idle(following: Follower) -> bool:
 
 async def _print_json(following: Follower, *, until_idle: bool) -> None:
     async for item in following:
-        click.echo(json.dumps(as_json_value(item), ensure_ascii=False))
+        print_json(as_json_value(item))
         if until_idle and is_idle(following):
             return
 
@@ -84,18 +82,17 @@ def as_json_value(item: Following) -> dict[str, Any]:
     """Returns an item as in the JSON form of StreamItem; what the client adds has names of its own."""
     match item:
         case RowsRead(rows, is_complete):
-            value: Any = {"display_messages": [_dict(row) for row in rows], "complete": is_complete}
+            value: Any = {
+                "display_messages": [json_value(row) for row in rows],
+                "complete": is_complete,
+            }
             return {"rows_read": value}
         case RowsDelayed(error, attempt):
             return {"rows_delayed": {"attempt": attempt, "error": str(error)}}
         case Disconnected(error, attempt):
             return {"disconnected": {"attempt": attempt, "error": str(error) if error else ""}}
         case _:
-            return {FIELDS[type(item)]: _dict(item)}
-
-
-def _dict(message: Message) -> dict[str, Any]:
-    return json_format.MessageToDict(message, preserving_proto_field_name=True)
+            return {FIELDS[type(item)]: json_value(item)}
 
 
 async def _print_text(following: Follower, *, until_idle: bool) -> None:
