@@ -271,6 +271,17 @@ async def test_cancel_keeps_the_partial_text_and_says_so_everywhere() -> None:
         assert (await end_of(world, reply)).run.end is RunEnd.CANCELLED
 
 
+async def test_a_model_that_never_lets_go_can_be_cancelled() -> None:
+    """A local model may have each token ready: without turns for others, the whole server stands still."""
+    async with World(model=FakeModel(say(*["x"] * 50_000))) as world:
+        reply = await world.registry.add_message(world.message("Hi", "r1"))
+        await world.trace.until_word("E MessageStarted")
+        await world.registry.cancel_run(CancelRun(SCOPE, "a"))
+
+        assert (await end_of(world, reply)).run.end is RunEnd.CANCELLED
+        assert 0 < len(world.state().messages[-1].text()) < 50_000
+
+
 async def test_cancel_of_a_run_that_is_not_current_never_touches_another_run() -> None:
     gate = Gate(is_open=False)
     async with World(model=FakeModel([gate, *say("ok")])) as world:

@@ -48,6 +48,9 @@ TOO_MANY_TURNS = RunError(
 
 CONTENT_CHUNKS = (TextChunk, ThinkingChunk, SignatureChunk, ToolCallChunk, OpaqueChunk)
 
+CHUNKS_IN_A_ROW = 32
+"""So many chunks that are there already are taken before others on the event loop have their turn."""
+
 CUT = ModelCallError("MODEL_STREAM_CUT", "The model's answer was cut off.", retryable=True)
 
 FAULT = RunError("INTERNAL", "Something went wrong in the server. The cause is in its log.")
@@ -176,6 +179,7 @@ class RunExecution:
             call_number=self.run.turns,
         )
         async with aclosing(self._core.profile.model.stream(request)) as chunks:
+            count = 0
             async for chunk in chunks:
                 if growing.is_empty and isinstance(chunk, CONTENT_CHUNKS):
                     self._begin(growing, flusher)
@@ -185,6 +189,10 @@ class RunExecution:
                     growing.take(EndChunk(StopKind.LENGTH))
                 if growing.stop is not None or self._cancelled:
                     break
+                count += 1
+                if count % CHUNKS_IN_A_ROW == 0:
+                    # A model that is never waited for would keep everybody else on this loop waiting.
+                    await asyncio.sleep(0)
 
     def _begin(self, growing: MessageAssembler, flusher: Flusher) -> None:
         empty = growing.message(MessageStatus.STREAM_ERROR)
