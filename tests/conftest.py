@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 settings.register_profile("gate", derandomize=True, deadline=None)
 settings.register_profile("soak", max_examples=2000, deadline=None)
 settings.load_profile("gate")
+
+# A shell that runs the tests in the background may make them ignore Ctrl-C, and what they start inherits it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

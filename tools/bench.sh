@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Runs every benchmark: bench/*.py, each a program of its own; says so when there is none.
+# Runs the benchmarks, each a program of its own that puts its ratios into build/bench.json.
+#   tools/bench.sh                       all of them
+#   tools/bench.sh fan_out --only memory one, with its arguments
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-shopt -s nullglob
-benchmarks=(bench/*.py)
-if ((${#benchmarks[@]} == 0)); then
-  echo "bench: there is no benchmark yet"
-  exit 0
+.venv/bin/python tools/setup.py --bench
+if (($# > 0)); then
+  .venv/bin/python -m "bench.$1" "${@:2}"
+  exit
 fi
-mkdir -p build/bench
-for benchmark in "${benchmarks[@]}"; do
+for benchmark in fan_out journal sql_store; do
   echo "bench: $benchmark"
-  .venv/bin/python "$benchmark" "$@"
+  .venv/bin/python -m "bench.$benchmark"
 done

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Renews requirements.lock and requirements-proto.lock: pins and hashes, never an address, so that they
+# Renews requirements.lock, requirements-proto.lock and bench/requirements.lock: pins and hashes, never an address, so that they
 # hold wherever a registry or a mirror of it is reached. Arguments go to uv (--upgrade, --upgrade-package x).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -15,3 +15,4 @@ compile() {
 
 compile pyproject.toml --all-extras --group dev --output-file requirements.lock "$@"
 compile --group proto --output-file requirements-proto.lock "$@"
+compile bench/requirements.in --python-version 3.11 --output-file bench/requirements.lock "$@"

@@ -3,6 +3,7 @@
 
     tools/setup.py            .venv from requirements.lock, with the project in it (editable)
     tools/setup.py --proto    build/proto-venv from requirements-proto.lock, for the code generator
+    tools/setup.py --bench    build/bench-venv from bench/requirements.lock, for the baselines of benchmarks
 
 Nothing to do: returns at once. Otherwise the environment is made anew, because an environment that was
 left half-made or belongs to another lock is not worth repairing piece by piece. Its stamp is removed first
@@ -46,6 +47,19 @@ class Environment:
     lock: Path
     project: bool
     """Whether the project itself is installed into it."""
+
+
+PROJECT = Environment(ROOT / ".venv", ROOT / "requirements.lock", project=True)
+
+OTHERS = {
+    "proto": Environment(
+        ROOT / "build" / "proto-venv", ROOT / "requirements-proto.lock", project=False
+    ),
+    "bench": Environment(
+        ROOT / "build" / "bench-venv", ROOT / "bench/requirements.lock", project=False
+    ),
+}
+"""Environments beside the project's own, by the option that asks for them."""
 
 
 class SetupError(Exception):
@@ -208,15 +222,16 @@ def make(environment: Environment) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--proto", action="store_true", help="the environment of the code generator"
-    )
-    proto = parser.parse_args().proto
-    environment = Environment(
-        venv=ROOT / "build" / "proto-venv" if proto else ROOT / ".venv",
-        lock=ROOT / ("requirements-proto.lock" if proto else "requirements.lock"),
-        project=not proto,
-    )
+    which = parser.add_mutually_exclusive_group()
+    for name, environment in OTHERS.items():
+        which.add_argument(
+            f"--{name}",
+            dest="environment",
+            action="store_const",
+            const=environment,
+            default=PROJECT,
+        )
+    environment = parser.parse_args().environment
     try:
         make(environment)
     except SetupError as error:

@@ -1,0 +1,1 @@
+"""The servers and the clients that the fan-out benchmark runs as processes."""
