@@ -18,6 +18,15 @@ from sagentry.api.agent.v1 import event_service_pb2 as events
 from sagentry.api.agent.v1 import event_service_pb2_grpc as events_grpc
 from sagentry.api.type.v1 import scope_pb2
 
+# How a cut shows itself, by the moment at which it happens.
+CUT = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+)
+
 rows = {}  # the transcript: display_message_id → row
 growing = {}  # messages that are being written: (message_id, part_index) → bytes
 place = {"cursor": None, "sequence": None, "change": 0}
@@ -112,7 +121,7 @@ def main():
             try:
                 goes_on = follow(agent_stub, event_stub, scope, agent_id)
             except grpc.RpcError as error:
-                if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL):
+                if error.code() not in CUT:
                     raise
                 time.sleep(0.1)
         read_rows(agent_stub, scope, agent_id)

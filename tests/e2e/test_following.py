@@ -20,6 +20,9 @@ from sagentry.client import AgentView, Client, Place, ScopedClient
 from tests.support.cutting_proxy import cutting_proxy
 from tests.support.real_server import RealServer, ended, real_server, rows, said
 from tests.support.repository import ROOT
+from tests.support.toolchain import installed_by_npm
+
+EXAMPLES = ROOT / "docs" / "examples"
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -225,19 +228,19 @@ async def test_readers_of_a_server_that_is_killed_miss_no_row() -> None:
         await disturbed(server, seed=3, cuts=10, readers=4, runs=3, kills=2)
 
 
-async def test_the_reader_of_the_docs_has_only_the_stub_and_misses_no_row() -> None:
+@pytest.mark.parametrize("language", ["python", pytest.param("node", marks=pytest.mark.node)])
+async def test_the_readers_of_the_docs_have_only_the_stub_and_miss_no_row(language: str) -> None:
     """Somebody who follows the page must get there."""
+    program = READERS_OF_THE_DOCS[language]()
     async with real_server(talk(20), tools=("quick",)) as server:
         scope = await server.start()
         await scope.start_agent("a")
         socket = Path(server.address.removeprefix("unix:"))
         async with cutting_proxy(socket, seed=4, cuts=12) as proxy:
             reading = await asyncio.create_subprocess_exec(
-                *(sys.executable, str(ROOT / "docs" / "examples" / "follow.py")),
-                *(proxy.address, "acme", "a"),
-                stdout=asyncio.subprocess.PIPE,
+                *program, proxy.address, "acme", "a", stdout=asyncio.subprocess.PIPE
             )
-            while proxy.cuts_left:
+            while proxy.cuts_left and reading.returncode is None:
                 reply = await scope.add_message("a", "go on")
                 await ended(scope, reply.run_id)
             await scope.stop_agent("a")
@@ -246,6 +249,18 @@ async def test_the_reader_of_the_docs_has_only_the_stub_and_misses_no_row() -> N
 
     assert reading.returncode == 0
     assert [json.loads(line) for line in out.decode().splitlines()] == stored
+
+
+def python_reader() -> list[str]:
+    return [sys.executable, str(EXAMPLES / "follow.py")]
+
+
+def node_reader() -> list[str]:
+    """The program beside its packages, which are installed as its lock says."""
+    return ["node", str(installed_by_npm(EXAMPLES / "node") / "follow.js")]
+
+
+READERS_OF_THE_DOCS = {"python": python_reader, "node": node_reader}
 
 
 @pytest.mark.soak

@@ -26,7 +26,10 @@ class Command:
 
 def pages() -> list[Path]:
     """All Markdown files for readers of the project."""
-    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+    folders = (ROOT / "docs", ROOT / "bench")
+    found = [page for folder in folders for page in sorted(folder.rglob("*.md"))]
+    ours = [page for page in found if "node_modules" not in page.parts]
+    return [*sorted(ROOT.glob("*.md")), *ours]
 
 
 def commands(page: Path) -> list[Command]:

@@ -220,6 +220,12 @@ class RealServer:
         file = self.folder / "calls"
         return file.read_text().split() if file.exists() else []
 
+    def resident(self) -> int:
+        """Bytes of memory that the server's process takes."""
+        assert self.process is not None
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
     def rows_in_database(self) -> int:
         """How many rows the store's file has."""
         with contextlib.closing(sqlite3.connect(self.database)) as connection:
@@ -247,9 +253,9 @@ async def removed(folder: Path) -> None:
             await asyncio.sleep(0)
 
 
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], *, seconds: float = 60) -> None:
     """Returns when something that other processes do is so; they tell nobody."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(seconds):
         while not await condition():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 

@@ -92,3 +92,21 @@ def built_with_go(module: Path, package: str) -> Path:
         old.unlink(missing_ok=True)
     unfinished.replace(program)
     return program
+
+
+def installed_by_npm(package: Path) -> Path:
+    """Installs a package's dependencies as its lock says; skips the calling test without Node or npm.
+
+    They lie beside the package, in node_modules, as its user has them, and stay until the lock changes.
+    """
+    require_tool("node")
+    require_tool("npm")
+    lock = hashlib.sha256((package / "package-lock.json").read_bytes()).hexdigest()
+    stamp = package / "node_modules" / ".sagentry-lock"
+    if not (stamp.exists() and stamp.read_text() == lock):
+        command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+        done = subprocess.run(command, cwd=package, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.fail(f"npm cannot install {package.name}:\n{done.stderr}", pytrace=False)
+        stamp.write_text(lock)
+    return package

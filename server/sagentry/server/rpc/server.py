@@ -44,6 +44,10 @@ SERVER_OPTIONS = (
     # Clients whose keepalive is shorter than the default of 5 minutes must not be sent away.
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    # A client that vanished without a word, a closed laptop, is noticed within a minute and not after hours.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.max_pings_without_data", 0),
 )
 
 
