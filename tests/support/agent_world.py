@@ -54,12 +54,27 @@ from tests.support.memory_ports import (
 SCOPE = Scope(ScopeKey(ScopeKind.SCOPED, "acme"))
 
 
+class SilentStream:
+    """A stream of which only counts that it is open."""
+
+    def __init__(self, log: TraceLog) -> None:
+        self._log: TraceLog | None = log
+        log.readers += 1
+
+    async def next_batch(self) -> bytes | None:
+        return None
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.readers -= 1
+            self._log = None
+
+
 class TraceLog:
     """An event log that keeps everything and adds a word per event to the trace."""
 
-    readers = 0
-
     def __init__(self, agent_id: str, conversation_id: str, trace: Trace) -> None:
+        self.readers = 0
         self.events: list[Event] = []
         self.deltas: list[Delta] = []
         self._agent_id = agent_id
@@ -96,7 +111,8 @@ class TraceLog:
         policy: LagPolicy = LagPolicy.CONFLATE,
         snapshot: Callable[[], Snapshot],
     ) -> EventSource:
-        raise NotImplementedError  # streams are tested with the real log
+        del cursor, kinds, policy, snapshot
+        return SilentStream(self)  # streams are tested with the real log
 
     def publish_delta(self, delta: Delta) -> None:
         self.deltas.append(delta)
@@ -201,6 +217,9 @@ class World:
     preprocessor: Preprocessor = field(default_factory=NoPreprocessor)
     owner_id: str = "server-1"
     executor: ToolExecutor = field(default_factory=ToolRunner)
+    inactivity_timeout: timedelta = timedelta(0)
+    unwatched_timeout: timedelta = timedelta(0)
+    most_agents: int = 100
 
     def __post_init__(self) -> None:
         self.states = MemoryStateStore(self.trace)
@@ -219,12 +238,20 @@ class World:
             streams=Streams(self._log),
             settle_timeout=self.settle_timeout,
         )
-        return AgentRegistry(services, self.preprocessor, most_agents=100)
+        return AgentRegistry(services, self.preprocessor, most_agents=self.most_agents)
 
     def _profile(self, name: str) -> Profile:
         if name != "default":
             raise InvalidInputError("options.profile", "unknown", reason="PROFILE_UNKNOWN")
-        return Profile(name, self.model, "Be kind.", dict(self.tools), self.max_turns)
+        return Profile(
+            name,
+            self.model,
+            "Be kind.",
+            dict(self.tools),
+            self.max_turns,
+            inactivity_timeout=self.inactivity_timeout,
+            unwatched_timeout=self.unwatched_timeout,
+        )
 
     def _log(self, agent_id: str, conversation_id: str) -> TraceLog:
         log = TraceLog(agent_id, conversation_id, self.trace)

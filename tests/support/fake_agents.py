@@ -53,6 +53,10 @@ class FakeAgents:
         source: WatchSource = self.answers.popleft()
         return source
 
+    def touch_agent(self, scope: Scope, agent_id: str) -> bool:
+        self.commands.append(("touch", scope.key, agent_id))
+        return True
+
     async def subscribe(self, command: SubscribeEvents) -> EventSource:
         self.commands.append(command)
         if self.answers:

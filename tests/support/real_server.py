@@ -159,18 +159,18 @@ class RealServer:
         """Configures the store that can be held between its commit and its answer."""
         program = [sys.executable, "-m", "tests.support.plugins.holding_store"]
         command = shlex.join([*program, str(self.database), str(self.folder)])
-        self._configure(
+        self.configure(
             lambda settings: settings["plugins"]["store"].update(target=f"exec:{command}")
         )
 
     def add_plugin(self, name: str, target: str, contract: str) -> None:
         """Configures one more plugin, or another one of that name."""
         plugin = {"target": target, "contracts": [contract]}
-        self._configure(lambda settings: settings["plugins"].update({name: plugin}))
+        self.configure(lambda settings: settings["plugins"].update({name: plugin}))
 
     def listen_on_tcp(self) -> None:
         """Configures the server to listen on a port that the system chooses."""
-        self._configure(lambda settings: settings.update(listen=["127.0.0.1:0"]))
+        self.configure(lambda settings: settings.update(listen=["127.0.0.1:0"]))
 
     @contextlib.asynccontextmanager
     async def store_over_tcp(self) -> AsyncIterator[None]:
@@ -187,7 +187,7 @@ class RealServer:
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
         )
-        self._configure(
+        self.configure(
             lambda settings: settings["plugins"]["store"].update(target=f"dns:///{address}")
         )
         try:
@@ -196,7 +196,8 @@ class RealServer:
             store.terminate()
             await store.wait()
 
-    def _configure(self, change: Callable[[dict[str, Any]], None]) -> None:
+    def configure(self, change: Callable[[dict[str, Any]], None]) -> None:
+        """Changes the configuration file."""
         file = self.folder / "config.yaml"
         settings = yaml.safe_load(file.read_text())
         change(settings)

@@ -212,6 +212,8 @@ def _profile(
             system_prompt=settings.system_prompt,
             tools=dict(tools.select(settings.tools)),
             max_turns=settings.max_turns,
+            inactivity_timeout=settings.inactivity_timeout,
+            unwatched_timeout=settings.unwatched_timeout,
         )
     except ValueError as error:
         problem = f"profiles.{name}: {error}"

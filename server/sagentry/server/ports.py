@@ -384,6 +384,9 @@ class AgentDirectory(Protocol):
     async def start_agent(self, command: StartAgent) -> StartAgentReply:
         """Starts an agent, or finds it live."""
 
+    def touch_agent(self, scope: Scope, agent_id: str) -> bool:
+        """Notes that a live agent is used; returns whether it is live. Never wakes one."""
+
     async def get_agent(self, scope: Scope, agent_id: str) -> AgentView:
         """Reads an agent; a sleeping one from its store, without waking it."""
 

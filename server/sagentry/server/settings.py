@@ -196,6 +196,14 @@ class ProfileSettings(_Section):
     max_turns: int = Field(default=50, ge=1, le=1000)
     """Most model calls of one run, 1 to 1000. Default: 50."""
 
+    inactivity_timeout: Duration = timedelta(minutes=5)
+    """How long an agent stays awake after its last message, run or TouchAgent; it never sleeps during
+    a run, and a message wakes it. `0s` switches it off. Default: 5m."""
+
+    unwatched_timeout: Duration = timedelta(0)
+    """How long an agent whose last run was completed stays awake when no stream with a `viewer` is
+    open. `0s` switches it off. Default: 0s."""
+
 
 class JournalSettings(_Section):
     """The server's own record of what is accepted and not yet stored by a plugin."""

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from sagentry.server.agent.agent import AgentStoppingError
+from sagentry.server.agent.work import AgentStoppingError
 from sagentry.server.domain.commands import (
     AddMessage,
     AgentOptions,
@@ -371,4 +371,4 @@ async def test_who_waits_for_work_of_an_agent_that_ends_by_a_fault_is_told(round
         await asyncio.sleep(0)
     with pytest.raises(AgentStoppingError):
         async with asyncio.timeout(20):
-            await agent.own(work())
+            await agent.work.own(work())

@@ -156,6 +156,14 @@ class ScopedClient:
         request = pb.StopAgentRequest(scope=self._scope, agent_id=agent_id, finish_run=finish_run)
         return await call(self._agents.StopAgent, request, timeout=timeout, metadata=self._metadata)
 
+    async def touch_agent(self, agent_id: str, *, timeout: timedelta = SHORT) -> bool:
+        """Keeps a live agent awake; returns whether it is live. Never wakes one."""
+        request = pb.TouchAgentRequest(scope=self._scope, agent_id=agent_id)
+        reply = await call(
+            self._agents.TouchAgent, request, timeout=timeout, metadata=self._metadata
+        )
+        return reply.live
+
     async def add_message(
         self,
         agent_id: str,

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 
-from sagentry.server.agent.agent import Agent, AgentStoppingError, new_run
+from sagentry.server.agent.agent import Agent, new_run
 from sagentry.server.agent.core import request_for
 from sagentry.server.agent.items import display_items
+from sagentry.server.agent.work import AgentStoppingError
 from sagentry.server.domain import codec
 from sagentry.server.domain.commands import (
     AddMessage,
@@ -164,7 +165,7 @@ class Acceptance:
                 actual=actual,
                 agent_id=self._agent.core.key.agent_id,
             )
-        answer = self._agent.own(work)
+        answer = self._agent.work.own(work)
         pending[request_id] = _Pending(fingerprint, answer)
         answer.add_done_callback(lambda _: pending.pop(request_id, None))
         return await _answer(answer), True
@@ -263,7 +264,7 @@ class Acceptance:
         """Asks the preprocessor, in the time that the caller has left when it is its turn."""
         core = self._agent.core
         came = core.clock.monotonic()
-        with self._agent.droppable():
+        with self._agent.work.droppable():
             async with self._preprocessing:
                 waited = timedelta(seconds=core.clock.monotonic() - came)
                 left = None if command.timeout is None else command.timeout - waited

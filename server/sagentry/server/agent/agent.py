@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, TypeVar
 
 from sagentry.server.agent.core import AgentCore
 from sagentry.server.agent.pipeline import DisplayPipeline
@@ -22,6 +20,7 @@ from sagentry.server.agent.run import FAULT, RunExecution, RunResult
 from sagentry.server.agent.run_ends import STATUS_OF_END, RunEnds
 from sagentry.server.agent.saver import StateSaver
 from sagentry.server.agent.store_news import StoreNews
+from sagentry.server.agent.work import OwnedWork
 from sagentry.server.domain.display import DisplayMessage
 from sagentry.server.domain.events import (
     AgentStopped,
@@ -47,13 +46,6 @@ from sagentry.server.errors import SagentryError, StaleEpochError
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-
-class AgentStoppingError(Exception):
-    """The agent is stopping: the command must find or start another one."""
-
-
 _LIFECYCLE_OF_END = {
     RunEnd.COMPLETED: Lifecycle.ON_COMPLETION,
     RunEnd.CANCELLED: Lifecycle.ON_CANCEL,
@@ -77,10 +69,11 @@ class Agent:
         self.core = core
         self.news = StoreNews(core.publish, self._fence)
         self.last_activity = core.clock.now()
+        self.active_at = core.clock.monotonic()
+        """When it was last used, on the clock that never goes back."""
         self._settle_timeout = settle_timeout
-        self._tasks: asyncio.TaskGroup | None = None
+        self.work = OwnedWork(self.touch)
         self._workers: list[asyncio.Task[None]] = []
-        self._droppable: set[asyncio.Task[Any]] = set()
         self._execution: RunExecution | None = None
         self._current = ""
         self._cancelled = ""
@@ -91,7 +84,6 @@ class Agent:
         self._run_ended: dict[str, asyncio.Event] = {}
         self._stopping = asyncio.Event()
         self._fenced: StaleEpochError | None = None
-        self._is_closing = False
         self.stop_reason = StopReason.FAULT
         """Why it is not live any more; a fault unless it says another reason at its end."""
         self._has_said_stopped = False
@@ -117,7 +109,7 @@ class Agent:
         """Runs the agent until `stop` is done or the conversation is lost to another owner."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                self._tasks = tasks
+                self.work.tasks = tasks
                 self._workers = [
                     tasks.create_task(self.pipeline.run()),
                     tasks.create_task(self.saver.run()),
@@ -130,8 +122,8 @@ class Agent:
             raise
         finally:
             # Whatever the reason, nobody may wait for an agent that is not there.
-            self._is_closing = True
-            self._tasks = None
+            self.work.close()
+            self.work.tasks = None
             for ended in self._run_ended.values():
                 ended.set()
 
@@ -144,10 +136,10 @@ class Agent:
 
     async def stop(self, reason: StopReason, budget: timedelta, *, finish_run: bool) -> int:
         """Ends the run, saves the state, ends the tasks; once. Returns how many writes are unsaved."""
-        self._close_door()
+        self.work.close()
         if self._current and finish_run:
             await self.wait_for_end(self._current, budget)
-        while self._current and self._tasks is not None:
+        while self._current and self.work.tasks is not None:
             self.cancel_run()
             await self.wait_for_end(self._current)
         with suppress(SagentryError):
@@ -163,14 +155,8 @@ class Agent:
 
     def abandon(self) -> None:
         """Ends the tasks without another word: what is recorded is in the journal."""
-        self._close_door()
+        self.work.close()
         self._stopping.set()
-
-    def _close_door(self) -> None:
-        """Takes no more commands; those whose message is still being looked at go to the next life."""
-        self._is_closing = True
-        for task in self._droppable:
-            task.cancel()
 
     def _say_stopped(self, reason: StopReason) -> None:
         if not self._has_said_stopped:
@@ -180,13 +166,13 @@ class Agent:
 
     def _fence(self, error: StaleEpochError) -> None:
         """Ends the agent: another server has claimed the conversation. It writes nothing more."""
-        if self._fenced is not None or self._tasks is None:
+        if self._fenced is not None or self.work.tasks is None:
             return
         self._fenced = error
-        self._close_door()
+        self.work.close()
         self.core.ledger.close(error, [write.entry_id for write in self.pipeline.waiting()])
         self._halt()
-        self._tasks.create_task(self._end_fenced())
+        self.work.tasks.create_task(self._end_fenced())
 
     async def _end_fenced(self) -> None:
         while self._current:
@@ -195,45 +181,28 @@ class Agent:
         self._say_stopped(StopReason.FENCED)
         self._stopping.set()
 
-    def own(
-        self, work: Coroutine[Any, Any, T], *, while_stopping: bool = False
-    ) -> asyncio.Future[T]:
-        """Runs work that goes on when the caller is gone, and returns its answer to come.
+    def touch(self) -> None:
+        """Notes that the agent is used."""
+        self.last_activity = self.core.clock.now()
+        self.active_at = self.core.clock.monotonic()
 
-        Raises:
-            AgentStoppingError: The agent is stopping, also if it ends before the work does.
-        """
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        if self._tasks is None or (self._is_closing and not while_stopping):
-            work.close()
-            raise AgentStoppingError
-        delivery = _deliver(work, answer)
-        try:
-            task = self._tasks.create_task(delivery)
-        except RuntimeError as error:
-            # The agent is ending by a fault, and its task group takes no more.
-            delivery.close()
-            work.close()
-            raise AgentStoppingError from error
-        # A task that is cancelled before its first step runs none of its own code.
-        task.add_done_callback(lambda _: _give_up(work, answer))
-        return answer
+    @property
+    def is_resting(self) -> bool:
+        """Whether nothing is under way: no run, no command, no write that its store lacks."""
+        is_busy = self._current or self.promised is not None or self.work.under_way or self.unsaved
+        return not is_busy and not self.work.is_closed
 
-    @contextmanager
-    def droppable(self) -> Generator[None]:
-        """Marks what the current task does as without effects: stopping the agent cancels it."""
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - all of the agent's work is in tasks
-        self._droppable.add(task)
-        try:
-            yield
-        finally:
-            self._droppable.discard(task)
+    def try_to_rest(self) -> bool:
+        """Closes the door of an agent that rests, so that it may be stopped; False if it does not rest."""
+        if not self.is_resting:
+            return False
+        self.work.close()
+        return True
 
     @property
     def is_stopping(self) -> bool:
         """Whether the agent takes no more commands."""
-        return self._is_closing
+        return self.work.is_closed
 
     @property
     def is_fenced(self) -> bool:
@@ -285,7 +254,7 @@ class Agent:
 
     def begin_run(self, run: Run, message_id: str = "") -> None:
         """Begins a claimed and recorded run, also while stopping: then it ends soon. Returns at once."""
-        running = self.own(self._run(run, message_id), while_stopping=True)
+        running = self.work.own(self._run(run, message_id), while_closed=True)
         del running
 
     def cancel_run(self) -> None:
@@ -296,7 +265,7 @@ class Agent:
 
     async def wait_for_end(self, run_id: str, timeout: timedelta | None = None) -> None:
         """Returns when a run that is known and not ended has ended and settled, or the time is over."""
-        if self._tasks is None:
+        if self.work.tasks is None:
             return
         seconds = None if timeout is None else timeout / timedelta(seconds=1)
         with suppress(TimeoutError):
@@ -385,7 +354,7 @@ class Agent:
 
     def _after_run(self, ended: Run, result: RunResult) -> Run | None:
         self._execution = None
-        goes_on = result.end is RunEnd.COMPLETED and not self._is_closing
+        goes_on = result.end is RunEnd.COMPLETED and not self.work.is_closed
         planned = self.planned_run() if goes_on else None
         self._current = ""
         self._phase = RunPhase.ENDED
@@ -394,7 +363,6 @@ class Agent:
         else:
             self.core.publish(StatusChanged(STATUS_OF_END[result.end], result.error))
         self._set_ended(ended.run_id)
-        self.last_activity = self.core.clock.now()
         return planned
 
     async def _settle(self, timeout: timedelta) -> None:
@@ -454,21 +422,3 @@ class Agent:
 def new_run(core: AgentCore) -> Run:
     """Makes a run that has not begun."""
     return Run(run_id=new_id("run"), start_time=core.clock.now())
-
-
-async def _deliver(work: Coroutine[Any, Any, T], answer: asyncio.Future[T]) -> None:
-    """Gives the outcome of work to whoever waits; a failure must not end the agent's other tasks."""
-    try:
-        answer.set_result(await work)
-    except Exception as error:  # noqa: BLE001 - handed on, not swallowed
-        answer.set_exception(error)
-        # Nobody may be waiting any more, and asyncio need not warn of that.
-        answer.exception()
-
-
-def _give_up(work: Coroutine[Any, Any, T], answer: asyncio.Future[T]) -> None:
-    """Tells who still waits that the agent ended before the work did: the next life may do it."""
-    work.close()
-    if not answer.done():
-        answer.set_exception(AgentStoppingError())
-        answer.exception()

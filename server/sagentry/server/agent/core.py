@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from sagentry.server.agent.items import display_items, humanise
 from sagentry.server.agent.ledger import Ledger
@@ -30,6 +31,8 @@ class Profile:
         system_prompt: Instructions; empty for none.
         tools: The tools by name.
         max_turns: Most model calls of a run.
+        inactivity_timeout: How long an agent stays awake unused; 0 is for ever.
+        unwatched_timeout: How long an idle one stays awake that nobody looks at; 0 is for ever.
     """
 
     name: str
@@ -37,6 +40,8 @@ class Profile:
     system_prompt: str
     tools: dict[str, Tool]
     max_turns: int
+    inactivity_timeout: timedelta = timedelta(0)
+    unwatched_timeout: timedelta = timedelta(0)
 
     def label(self, tool_name: str) -> str:
         """Returns the label for people of a tool's calls."""

@@ -10,9 +10,11 @@ from datetime import timedelta
 from typing import TypeVar
 
 from sagentry.server.agent.acceptance import Acceptance
-from sagentry.server.agent.agent import Agent, AgentStoppingError
+from sagentry.server.agent.agent import Agent
+from sagentry.server.agent.naps import NapRules, NapTimer
 from sagentry.server.agent.recovery import AgentServices, Recovery
 from sagentry.server.agent.store_link import RETRYABLE
+from sagentry.server.agent.work import AgentStoppingError
 from sagentry.server.domain.commands import AgentOptions
 from sagentry.server.domain.events import StreamEndReason
 from sagentry.server.domain.runs import StopReason
@@ -43,6 +45,7 @@ class LiveAgent:
     acceptance: Acceptance
     gone: asyncio.Event
     stopping: asyncio.Task[int] | None = None
+    nap: NapTimer | None = None
 
 
 @dataclass(slots=True)
@@ -140,6 +143,7 @@ class LiveAgents:
 
     async def find(self, key: AgentKey, scope: Scope, options: AgentOptions | None) -> LiveAgent:
         """Returns the live agent; starts it if it is not."""
+        has_made_room = False
         while True:
             live = self._live.get(key)
             if live is not None:
@@ -150,12 +154,20 @@ class LiveAgents:
             starting = self._starting.get(key)
             is_own = starting is None
             if starting is None:
+                if self._is_full and not has_made_room:
+                    has_made_room = True
+                    await self._make_room()
+                    continue
                 starting = self._begin_start(key, scope, options)
             await asyncio.wait({starting.outcome})
             if not is_own and isinstance(starting.outcome.exception(), InvalidInputError):
                 # What the other caller asked for was wrong, not what this one does.
                 continue
             return starting.outcome.result()
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._live) + len(self._starting) >= self._most_agents
 
     def _begin_start(self, key: AgentKey, scope: Scope, options: AgentOptions | None) -> _Starting:
         if self._tasks is None or self._closing.is_set():
@@ -171,13 +183,12 @@ class LiveAgents:
                 conversation_id=conversation.conversation_id,
                 agent_id=owner.agent_id,
             )
-        actual = len(self._live) + len(self._starting)
-        if actual >= self._most_agents:
+        if self._is_full:
             raise LimitExceededError(
                 "LIMIT_EXCEEDED",
                 "too many live agents",
                 limit=self._most_agents,
-                actual=actual,
+                actual=len(self._live) + len(self._starting),
                 limit_name="live_agents",
             )
         started: asyncio.Future[LiveAgent] = asyncio.get_running_loop().create_future()
@@ -220,6 +231,7 @@ class LiveAgents:
                 self._live[key] = live
                 self._starting.pop(key, None)
                 started.set_result(live)
+                live.nap = self._nap_timer(key, live)
         except Exception as error:  # noqa: BLE001 - handed to who waits, and logged
             _log_end(key, error, was_started=started.done())
             if not started.done():
@@ -227,11 +239,31 @@ class LiveAgents:
                 started.exception()
         finally:
             live_before = self._live.pop(key, None)
+            if live_before is not None and live_before.nap is not None:
+                live_before.nap.cancel()
             self._forget(key, conversation, started)
             self._services.streams.detach(key)
             if live_before is not None and live_before.agent.is_fenced:
                 self._services.streams.end(key, StreamEndReason.FENCED, reconnect=True)
             gone.set()
+
+    def _nap_timer(self, key: AgentKey, live: LiveAgent) -> NapTimer:
+        profile = live.agent.core.profile
+        return NapTimer(
+            live.agent,
+            NapRules(profile.inactivity_timeout, profile.unwatched_timeout),
+            self._services.clock,
+            is_watched=lambda: bool(self._services.streams.viewers(key)),
+            sleep=lambda reason: self._begin_stop(live, reason),
+        )
+
+    async def _make_room(self) -> None:
+        """Puts the agent to sleep that has rested longest and that nobody follows, if there is one."""
+        for key, live in sorted(self._live.items(), key=lambda item: item[1].agent.active_at):
+            if not self._services.streams.readers(key) and live.agent.try_to_rest():
+                self._begin_stop(live, StopReason.INACTIVITY)
+                await live.gone.wait()
+                return
 
     def _forget(
         self, key: AgentKey, conversation: ConversationKey, started: asyncio.Future[LiveAgent]
@@ -279,6 +311,13 @@ class LiveAgents:
             live.agent.cancel_run()
         await asyncio.wait({live.stopping})
         return live.stopping.result()
+
+    def _begin_stop(self, live: LiveAgent, reason: StopReason) -> None:
+        """Begins to stop an agent that rests."""
+        if live.stopping is None and self._tasks is not None:
+            live.stopping = self._tasks.create_task(
+                _stopped(live, reason, timedelta(0), finish_run=True)
+            )
 
 
 async def _stopped(

@@ -139,6 +139,14 @@ class AgentRegistry:
         )
         return StopAgentReply(stopped=True, unsaved=unsaved)
 
+    def touch_agent(self, scope: Scope, agent_id: str) -> bool:
+        """Notes that a live agent is used; returns whether it is live. Never wakes one."""
+        live = self._lives.get(AgentKey(scope.key, agent_id))
+        if live is None or live.agent.is_stopping:
+            return False
+        live.agent.touch()
+        return True
+
     # --- reading
 
     async def get_agent(self, scope: Scope, agent_id: str) -> AgentView:

@@ -115,6 +115,11 @@ class Streams:
         ]
         return self._watchers.open(scope, live)
 
+    def readers(self, key: AgentKey) -> int:
+        """Returns how many streams of an agent are open."""
+        channel = self._channels.get(key)
+        return channel.log.readers if channel is not None else 0
+
     def viewers(self, key: AgentKey) -> tuple[str, ...]:
         """Returns who looks at an agent, each once, sorted."""
         channel = self._channels.get(key)

@@ -54,6 +54,12 @@ class AgentServicer(pb_grpc.AgentServiceServicer):
         reply = await self._directory.stop_agent(requests.stop_agent(request, context))
         return pb.StopAgentResponse(stopped=reply.stopped, unsaved=reply.unsaved)
 
+    async def TouchAgent(
+        self, request: pb.TouchAgentRequest, _context: _Context
+    ) -> pb.TouchAgentResponse:
+        """Keeps a live agent awake."""
+        return pb.TouchAgentResponse(live=self._directory.touch_agent(*requests.agent(request)))
+
     async def AddMessage(
         self, request: pb.AddMessageRequest, context: _Context
     ) -> pb.AddMessageResponse:
