@@ -116,6 +116,54 @@ async def test_a_model_that_the_provider_does_not_know_ends_the_run_and_says_so(
     assert "anthropic:claude-x" in run.error.message
 
 
+BUSY = failure(
+    529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+)
+
+
+async def test_a_run_outlives_a_providers_bad_minute_and_no_tool_runs_twice() -> None:
+    """The first call of the run goes through, the second fails for good and another provider answers it."""
+    async with (
+        provider_server(BUSY, ANTHROPIC[0], BUSY, BUSY) as first,
+        provider_server(OPENAI[1]) as second,
+    ):
+        profiles = {
+            "default": {
+                "model": "anthropic:claude-x",
+                "base_url": first.url,
+                "tools": ["quick"],
+                "model_retries": 1,
+                "fallbacks": ["other"],
+            },
+            "other": {"model": "openai:gpt-x", "base_url": f"{second.url}/v1"},
+        }
+        environment = {"ANTHROPIC_API_KEY": "k-1", "OPENAI_API_KEY": "k-2"}
+        async with real_server([], more={"profiles": profiles}, environment=environment) as server:
+            scope = await server.start()
+            async with scope.subscribe("a", debug=True) as stream:
+                reply = await scope.add_message("a", "hello")
+                run = (await run_ended(scope, reply.run_id)).run
+                failures = []
+                async for item in stream:
+                    if item.HasField("debug"):
+                        failed = item.debug.model_attempt_failed
+                        failures.append((failed.model, failed.attempt, failed.error.reason))
+                    if item.HasField("event") and item.event.HasField("run_ended"):
+                        break
+            shown = [said(row) for row in await rows(scope)]
+            ran = server.calls()
+
+    assert run.end == agent_pb2.RUN_END_COMPLETED
+    assert failures == [
+        ("anthropic:claude-x", 1, "MODEL_OVERLOADED"),
+        ("anthropic:claude-x", 1, "MODEL_OVERLOADED"),
+        ("anthropic:claude-x", 2, "MODEL_OVERLOADED"),
+    ]
+    assert ran == ["quick"]
+    assert shown[-1] == "It is done."
+    assert "quick done" in str(second.asked[0])
+
+
 def serve(folder: Path, config: str, **environment: str) -> subprocess.CompletedProcess[str]:
     file = folder / "sagentry.yaml"
     file.write_text(config)
@@ -159,3 +207,15 @@ def test_a_server_that_nobody_configured_uses_the_provider_whose_key_is_there() 
 
     assert "the demo model answers" in third_step()
     assert "openai:gpt-5-mini answers" in third_step(OPENAI_API_KEY="k-1")
+
+
+@pytest.mark.parametrize(
+    ("fallbacks", "problem"),
+    [("[nobody]", "no such profile"), ("[helper]", "a profile cannot stand in for itself")],
+)
+def test_a_fallback_that_cannot_be_is_said_at_the_start(fallbacks: str, problem: str) -> None:
+    with short_folder() as folder:
+        done = serve(folder, f"profiles: {{helper: {{fallbacks: {fallbacks}}}}}\n")
+
+    assert done.returncode == 1
+    assert f"profiles.helper.fallbacks[0]: {fallbacks.strip('[]')}: {problem}" in done.stderr

@@ -16,6 +16,7 @@ from sagentry.server.agent.registry import AgentRegistry
 from sagentry.server.agent.streams import Streams
 from sagentry.server.domain.commands import AddMessage
 from sagentry.server.domain.events import (
+    DebugBody,
     Delta,
     Event,
     EventBody,
@@ -77,6 +78,7 @@ class TraceLog:
         self.readers = 0
         self.events: list[Event] = []
         self.deltas: list[Delta] = []
+        self.debug: list[DebugBody] = []
         self._agent_id = agent_id
         self.conversation_id = conversation_id
         self._trace = trace
@@ -108,14 +110,18 @@ class TraceLog:
         cursor: str | None,
         kinds: Iterable[EventKind] = (),
         *,
+        debug: bool = False,
         policy: LagPolicy = LagPolicy.CONFLATE,
         snapshot: Callable[[], Snapshot],
     ) -> EventSource:
-        del cursor, kinds, policy, snapshot
+        del cursor, kinds, debug, policy, snapshot
         return SilentStream(self)  # streams are tested with the real log
 
     def publish_delta(self, delta: Delta) -> None:
         self.deltas.append(delta)
+
+    def publish_debug(self, body: DebugBody) -> None:
+        self.debug.append(body)
 
     def finish_message(self, message_id: str) -> None:
         del message_id

@@ -21,12 +21,13 @@ from sagentry.server.errors import InvalidInputError, SagentryError, StartError
 from sagentry.server.events.log import EventLog
 from sagentry.server.journal.sqlite_journal import SqliteJournal
 from sagentry.server.model.factory import DEMO, build_model, first_model
-from sagentry.server.model_ports import ModelOptions
+from sagentry.server.model.resilient import ResilientModel
+from sagentry.server.model_ports import ChatModel, ModelOptions
 from sagentry.server.plugin.binding import Binding
 from sagentry.server.plugin.v1.agent_persistence import AgentPersistence
 from sagentry.server.plugin.v1.display_message_persistence import DisplayMessagePersistence
 from sagentry.server.plugin.v1.message_preprocessor import MessagePreprocessor
-from sagentry.server.ports import AgentDirectory
+from sagentry.server.ports import AgentDirectory, Clock
 from sagentry.server.rpc.event_encoder import ProtoEventEncoder
 from sagentry.server.settings import Contract, PluginSettings, ProfileSettings, Settings
 from sagentry.server.tools.registry import ToolRegistry
@@ -108,7 +109,7 @@ async def running_agents(
     Raises:
         StartError: A profile names a model or a tool that cannot be had, or the journal cannot be opened.
     """
-    profiles = _profiles(settings, environ or {})
+    profiles = _profiles(settings, environ or {}, SystemClock())
     try:
         journal = SqliteJournal(
             folder / JOURNAL_FILE,
@@ -182,20 +183,21 @@ def _registry(
     )
 
 
-def _profiles(settings: Settings, environ: Mapping[str, str]) -> dict[str, Profile]:
+def _profiles(settings: Settings, environ: Mapping[str, str], clock: Clock) -> dict[str, Profile]:
     try:
         tools = ToolRegistry.installed()
+        models = {
+            name: _model(name, profile, environ) for name, profile in settings.profiles.items()
+        }
         return {
-            name: _profile(name, profile, tools, environ)
+            name: _profile(name, profile, tools, models, clock)
             for name, profile in settings.profiles.items()
         }
     except ValueError as error:
         raise StartError(str(error)) from error
 
 
-def _profile(
-    name: str, settings: ProfileSettings, tools: ToolRegistry, environ: Mapping[str, str]
-) -> Profile:
+def _model(name: str, settings: ProfileSettings, environ: Mapping[str, str]) -> ChatModel:
     options = ModelOptions(
         base_url=settings.base_url,
         api_key_env=settings.api_key_env,
@@ -205,10 +207,29 @@ def _profile(
         reasoning_effort=settings.reasoning_effort,
     )
     try:
-        model = build_model(settings.model, base_dir=Path.cwd(), options=options, environ=environ)
+        return build_model(settings.model, base_dir=Path.cwd(), options=options, environ=environ)
+    except ValueError as error:
+        problem = f"profiles.{name}: {error}"
+        raise ValueError(problem) from error
+
+
+def _profile(
+    name: str,
+    settings: ProfileSettings,
+    tools: ToolRegistry,
+    models: Mapping[str, ChatModel],
+    clock: Clock,
+) -> Profile:
+    for number, other in enumerate(settings.fallbacks):
+        if other == name or other not in models:
+            problem = "a profile cannot stand in for itself" if other == name else "no such profile"
+            message = f"profiles.{name}.fallbacks[{number}]: {other}: {problem}"
+            raise ValueError(message)
+    chain = [models[name], *(models[other] for other in settings.fallbacks)]
+    try:
         return Profile(
             name=name,
-            model=model,
+            model=ResilientModel(chain, retries=settings.model_retries, clock=clock),
             system_prompt=settings.system_prompt,
             tools=dict(tools.select(settings.tools)),
             max_turns=settings.max_turns,

@@ -196,6 +196,14 @@ class ProfileSettings(_Section):
     max_turns: int = Field(default=50, ge=1, le=1000)
     """Most model calls of one run, 1 to 1000. Default: 50."""
 
+    model_retries: int = Field(default=2, ge=0, le=10)
+    """How often a model call is repeated that failed before it said anything, if the failure may pass:
+    overload, rate limit, no connection. Default: 2."""
+
+    fallbacks: tuple[str, ...] = ()
+    """Profiles whose models are asked in this one's place, in order, when a call has failed for good
+    before it said anything. Default: none."""
+
     inactivity_timeout: Duration = timedelta(minutes=5)
     """How long an agent stays awake after its last message, run or TouchAgent; it never sleeps during
     a run, and a message wakes it. `0s` switches it off. Default: 5m."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from sagentry.server.domain.events import (
+    DebugBody,
     Delta,
     Event,
     EventBody,
@@ -35,6 +36,9 @@ class EventEncoder(Protocol):
 
     def encode_delta(self, delta: Delta) -> bytes:
         """Returns the frame of a delta."""
+
+    def encode_debug(self, body: DebugBody) -> bytes:
+        """Returns the frame of a debug event."""
 
     def encode_snapshot(self, snapshot: Snapshot, *, reset: bool) -> Sequence[bytes]:
         """Returns the frames of a snapshot: 1 or more, each for a response of its own, the last marked.
@@ -73,6 +77,9 @@ class AgentLog(Protocol):
     def publish_delta(self, delta: Delta) -> None:
         """Adds a delta of a growing message."""
 
+    def publish_debug(self, body: DebugBody) -> None:
+        """Adds what only readers get that ask for it."""
+
     def finish_message(self, message_id: str) -> None:
         """Drops the deltas of a message that is whole."""
 
@@ -84,6 +91,7 @@ class AgentLog(Protocol):
         cursor: str | None,
         kinds: Iterable[EventKind] = (),
         *,
+        debug: bool = False,
         policy: LagPolicy = LagPolicy.CONFLATE,
         snapshot: Callable[[], Snapshot],
     ) -> EventSource:

@@ -10,8 +10,10 @@ from sagentry.server.domain.events import (
     EventKind,
     LagPolicy,
     MessageCompleted,
+    ModelAttemptFailed,
     StreamEndReason,
 )
+from sagentry.server.domain.runs import RunError
 from sagentry.server.errors import InvalidInputError
 from sagentry.server.events.log import ENTRY_BYTES, MAX_RESPONSE_BYTES
 from tests.support.events import (
@@ -213,6 +215,21 @@ async def test_a_filtered_reader_hears_nothing_of_what_it_does_not_want():
     read = await read_available(reader)
 
     assert read.responses == []
+
+
+async def test_debug_events_reach_those_who_asked_and_nobody_else():
+    log = new_log()
+    usual = log.subscribe(None, snapshot=snapshot)
+    filtered = log.subscribe(None, {EventKind.SUMMARY}, snapshot=snapshot)
+    curious = log.subscribe(None, {EventKind.SUMMARY}, debug=True, snapshot=snapshot)
+    for reader in (usual, filtered, curious):
+        await read_available(reader)
+    log.publish_debug(ModelAttemptFailed("m", 1, RunError("MODEL_OVERLOADED", "busy")))
+    publish(log)
+
+    assert (await read_available(usual)).kinds == ["event"]
+    assert (await read_available(filtered)).kinds == ["event"]
+    assert (await read_available(curious)).kinds == ["debug", "event"]
 
 
 async def test_the_ring_is_bounded_in_bytes():

@@ -19,21 +19,19 @@ from sagentry.server.agent.tool_batch import ToolBatch, executing_info
 from sagentry.server.domain.events import (
     MessageCompleted,
     MessageStarted,
+    ModelAttemptFailed,
     ToolCallStep,
     ToolCallUpdated,
 )
 from sagentry.server.domain.ids import new_id
 from sagentry.server.domain.messages import Message, MessageStatus, Role, TokenUsage, ToolCall
 from sagentry.server.domain.models import (
+    CONTENT_CHUNKS,
+    AttemptFailed,
     EndChunk,
     ModelCallError,
     ModelRequest,
-    OpaqueChunk,
-    SignatureChunk,
     StopKind,
-    TextChunk,
-    ThinkingChunk,
-    ToolCallChunk,
 )
 from sagentry.server.domain.runs import Run, RunEnd, RunError
 from sagentry.server.domain.state import Change, MessageFinished, RunRecorded
@@ -45,8 +43,6 @@ logger = logging.getLogger(__name__)
 TOO_MANY_TURNS = RunError(
     "TURN_LIMIT", "Max number of automated turns reached. You may continue if desired."
 )
-
-CONTENT_CHUNKS = (TextChunk, ThinkingChunk, SignatureChunk, ToolCallChunk, OpaqueChunk)
 
 CHUNKS_IN_A_ROW = 32
 """So many chunks that are there already are taken before others on the event loop have their turn."""
@@ -181,6 +177,9 @@ class RunExecution:
         async with aclosing(self._core.profile.model.stream(request)) as chunks:
             count = 0
             async for chunk in chunks:
+                if isinstance(chunk, AttemptFailed):
+                    self._core.log.publish_debug(_attempt_failed(chunk))
+                    continue
                 if growing.is_empty and isinstance(chunk, CONTENT_CHUNKS):
                     self._begin(growing, flusher)
                 growing.take(chunk)
@@ -242,3 +241,8 @@ class RunExecution:
 def runnable_calls(message: Message) -> tuple[ToolCall, ...]:
     """Returns the calls that may run: those of a message that the model finished."""
     return message.tool_calls() if message.status is MessageStatus.COMPLETE else ()
+
+
+def _attempt_failed(chunk: AttemptFailed) -> ModelAttemptFailed:
+    error = RunError(chunk.error.reason, chunk.error.message, retryable=chunk.error.retryable)
+    return ModelAttemptFailed(chunk.model, chunk.attempt, error)

@@ -157,7 +157,11 @@ class Streams:
         if resting is not None:
             channel.resting = resting
         source = channel.log.subscribe(
-            command.cursor, command.kinds, policy=command.policy, snapshot=channel.snapshot
+            command.cursor,
+            command.kinds,
+            debug=command.debug,
+            policy=command.policy,
+            snapshot=channel.snapshot,
         )
         if not command.viewer_id:
             return source

@@ -349,6 +349,19 @@ class Delta:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelAttemptFailed:
+    """A model call failed and goes on: again, or with another model. For developers."""
+
+    model: str
+    attempt: int
+    error: RunError
+
+
+DebugBody = ModelAttemptFailed
+"""What only readers see that ask for it. Has no sequence."""
+
+
+@dataclass(frozen=True, slots=True)
 class AgentView:
     """An agent at one moment, as GetAgent and snapshots show it."""
 

@@ -108,11 +108,6 @@ class EndChunk:
     stop: StopKind
 
 
-ModelChunk = (
-    TextChunk | ThinkingChunk | SignatureChunk | ToolCallChunk | OpaqueChunk | UsageChunk | EndChunk
-)
-
-
 class ModelCallError(Exception):
     """A model call failed, before or after it began to answer.
 
@@ -138,3 +133,33 @@ class ModelCallError(Exception):
         self.message = message
         self.retryable = retryable
         self.retry_after = retry_after
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailed:
+    """A call failed before it had said anything, and goes on: again, or with another model.
+
+    Attributes:
+        model: The model that failed.
+        attempt: Which attempt of this call it was, from 1.
+        error: Why.
+    """
+
+    model: str
+    attempt: int
+    error: ModelCallError
+
+
+CONTENT_CHUNKS = (TextChunk, ThinkingChunk, SignatureChunk, ToolCallChunk, OpaqueChunk)
+"""Chunks that are part of the message."""
+
+ModelChunk = (
+    TextChunk
+    | ThinkingChunk
+    | SignatureChunk
+    | ToolCallChunk
+    | OpaqueChunk
+    | UsageChunk
+    | EndChunk
+    | AttemptFailed
+)

@@ -16,6 +16,7 @@ from datetime import timedelta
 
 from sagentry.server.domain.events import (
     KIND_OF,
+    DebugBody,
     Delta,
     Event,
     EventBody,
@@ -31,7 +32,7 @@ from sagentry.server.events.cursor import (
     invalid_cursor,
     parse_cursor,
 )
-from sagentry.server.events.subscription import Start, Subscription
+from sagentry.server.events.subscription import USUAL, Start, Subscription, Wanted
 from sagentry.server.ports import Clock
 from sagentry.server.stream_ports import EventEncoder
 
@@ -56,6 +57,7 @@ class _Entry:
         sequence: The last durable sequence up to this entry.
         message_id: The growing message of a delta; empty otherwise.
         partial: Whether more frames of the same snapshot follow.
+        is_debug: Whether only readers get it that ask for it.
     """
 
     frame: bytes
@@ -63,6 +65,13 @@ class _Entry:
     sequence: int
     message_id: str = ""
     partial: bool = False
+    is_debug: bool = False
+
+    def passes(self, wanted: Wanted) -> bool:
+        """Whether a reader gets it."""
+        if self.is_debug:
+            return wanted.debug
+        return not wanted.kinds or self.kind is None or self.kind in wanted.kinds
 
 
 _DEAD = _Entry(b"", None, 0)
@@ -188,6 +197,11 @@ class EventLog:
         self._first_delta.setdefault(delta.message_id, self._head + 1)
         self._append(_Entry(frame, EventKind.DELTA, self._sequence, message_id=delta.message_id))
 
+    def publish_debug(self, body: DebugBody) -> None:
+        """Adds what only readers get that ask for it."""
+        frame = self.encoder.encode_debug(body)
+        self._append(_Entry(frame, None, self._sequence, is_debug=True))
+
     def finish_message(self, message_id: str) -> None:
         """Drops the deltas of a message that is whole: its event has all of them."""
         first = self._first_delta.pop(message_id, None)
@@ -214,6 +228,7 @@ class EventLog:
         cursor: str | None,
         kinds: Iterable[EventKind] = (),
         *,
+        debug: bool = False,
         policy: LagPolicy = LagPolicy.CONFLATE,
         snapshot: Callable[[], Snapshot],
     ) -> Subscription:
@@ -222,6 +237,7 @@ class EventLog:
         Args:
             cursor: Where to go on; None begins with a snapshot.
             kinds: Only events of these kinds; none means all.
+            debug: Whether debug events are wanted as well.
             policy: What happens when the reader falls behind.
             snapshot: Returns the agent as it is at the moment of the call.
 
@@ -231,7 +247,11 @@ class EventLog:
         start = self._place(cursor)
         self.readers += 1
         return Subscription(
-            self, start=start, kinds=frozenset(kinds), policy=policy, snapshot=snapshot
+            self,
+            start=start,
+            wanted=Wanted(frozenset(kinds), debug),
+            policy=policy,
+            snapshot=snapshot,
         )
 
     def _place(self, text: str | None) -> Start:
@@ -255,23 +275,23 @@ class EventLog:
         first = sequence + 1 if index >= self._life_start else 1
         return (first, self._sequence) if first <= self._sequence else (0, 0)
 
-    def batch(self, after: int, kinds: frozenset[EventKind]) -> Batch:
+    def batch(self, after: int, wanted: Wanted) -> Batch:
         """Returns what is new after an index, as much as goes into one response."""
-        if kinds:
-            return self._collect(after, kinds)
+        if wanted != USUAL:
+            return self._collect(after, wanted)
         batch = self._batches.get(after)
         if batch is None:
-            batch = self._batches[after] = self._collect(after, kinds)
+            batch = self._batches[after] = self._collect(after, wanted)
         return batch
 
-    def _collect(self, after: int, kinds: frozenset[EventKind]) -> Batch:
+    def _collect(self, after: int, wanted: Wanted) -> Batch:
         frames: list[bytes] = []
         size = 0
         index, sequence = after, self._sequence
         start = bisect_right(self._indexes, after, lo=self._dead)
         for position in range(start, len(self._indexes)):
             entry = self._entries[position]
-            if not kinds or entry.kind is None or entry.kind in kinds:
+            if entry.passes(wanted):
                 size += len(entry.frame)
                 if frames and size > MAX_RESPONSE_BYTES:
                     return Batch(frames, index, sequence)

@@ -27,6 +27,23 @@ class Start:
     reset: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a reader asked for.
+
+    Attributes:
+        kinds: Only events of these kinds; none means all.
+        debug: Debug events as well.
+    """
+
+    kinds: frozenset[EventKind] = frozenset()
+    debug: bool = False
+
+
+USUAL = Wanted()
+"""What most readers want: their batches are shared."""
+
+
 class Subscription:
     """A stream of encoded responses. For one task; see the port `EventSource`."""
 
@@ -35,12 +52,12 @@ class Subscription:
         log: EventLog,
         *,
         start: Start,
-        kinds: frozenset[EventKind],
+        wanted: Wanted,
         policy: LagPolicy,
         snapshot: Callable[[], Snapshot],
     ) -> None:
         self._log = log
-        self._kinds = kinds
+        self._wanted = wanted
         self._policy = policy
         self._snapshot = snapshot
         self._is_open = True
@@ -75,7 +92,7 @@ class Subscription:
             return self._next_piece()
         if self._log.is_trimmed(self._index):
             return self._fall_behind()
-        batch = self._log.batch(self._index, self._kinds)
+        batch = self._log.batch(self._index, self._wanted)
         self._index, self._sequence = batch.index, batch.sequence
         if self._catches_up() and not batch.partial:
             return self._respond([*batch.frames, self._log.encoder.caught_up])

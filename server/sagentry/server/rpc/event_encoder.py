@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from google.protobuf.message import Message
 
 from sagentry.api.agent.v1 import event_service_pb2 as pb
-from sagentry.server.domain.events import Delta, Event, Snapshot, StreamEndReason
-from sagentry.server.rpc.convert import agent_to_pb, run_to_pb
+from sagentry.server.domain.events import DebugBody, Delta, Event, Snapshot, StreamEndReason
+from sagentry.server.rpc.convert import agent_to_pb, run_error_to_pb, run_to_pb
 from sagentry.server.rpc.event_bodies import (
     STREAM_END_REASONS,
     delta_to_pb,
@@ -40,6 +40,14 @@ class ProtoEventEncoder:
     def encode_delta(self, delta: Delta) -> bytes:
         """Returns the frame of a delta."""
         return _frame(pb.StreamItem.DELTA_FIELD_NUMBER, delta_to_pb(delta).SerializeToString())
+
+    def encode_debug(self, body: DebugBody) -> bytes:
+        """Returns the frame of a debug event."""
+        failed = pb.ModelAttemptFailed(
+            model=body.model, attempt=body.attempt, error=run_error_to_pb(body.error)
+        )
+        event = pb.DebugEvent(model_attempt_failed=failed)
+        return _frame(pb.StreamItem.DEBUG_FIELD_NUMBER, event.SerializeToString())
 
     def encode_snapshot(self, snapshot: Snapshot, *, reset: bool) -> Sequence[bytes]:
         """Returns the frames of a snapshot, each at most `MAX_PIECE_BYTES` where its parts allow."""
