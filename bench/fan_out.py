@@ -38,8 +38,7 @@ class Server:
     def running(self, streams: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
         """Yields the process and its address; kills it in the end."""
         command = [self.python, "-m", f"bench.fanout.{self.module}", *self.arguments]
-        if self.python == sys.executable:
-            command += ["--streams", str(streams)]
+        command += ["--streams", str(streams)]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout is not None  # noqa: S101 - a pipe was asked for

@@ -5,6 +5,8 @@ Runs in the baselines' own environment, without anything of ours.
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -22,22 +24,45 @@ EVENT = {
 }
 
 
-async def events(_request: Request) -> StreamingResponse:
-    """The same event, as fast as it goes."""
-    event = f"data: {json.dumps(EVENT)}\n\n".encode()
+IN_A_ROW = 16
+"""A write that need not wait lets nobody else have a turn: without one the first stream would be the only."""
 
-    async def stream() -> AsyncIterator[bytes]:
+
+class Events:
+    """The same event, as fast as it goes, once all streams are open."""
+
+    def __init__(self, streams: int) -> None:
+        self._missing = streams
+        self._all_open = asyncio.Event()
+
+    async def respond(self, _request: Request) -> StreamingResponse:
+        """Answers one reader."""
+        return StreamingResponse(self._stream(), media_type="text/event-stream")
+
+    async def _stream(self) -> AsyncIterator[bytes]:
+        event = f"data: {json.dumps(EVENT)}\n\n".encode()
+        yield event
+        self._missing -= 1
+        if self._missing <= 0:
+            self._all_open.set()
+        await self._all_open.wait()
         while True:
-            yield event
-
-    return StreamingResponse(stream(), media_type="text/event-stream")
+            for _ in range(IN_A_ROW):
+                yield event
+            await asyncio.sleep(0)
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--streams", type=int, default=1, help="how many to wait for")
+    events = Events(parser.parse_args().streams)
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     print(f"127.0.0.1:{listener.getsockname()[1]}", flush=True)
     config = uvicorn.Config(
-        Starlette(routes=[Route("/", events)]), loop="uvloop", http="httptools", log_level="error"
+        Starlette(routes=[Route("/", events.respond)]),
+        loop="uvloop",
+        http="httptools",
+        log_level="error",
     )
     uvicorn.Server(config).run(sockets=[listener])
 

@@ -297,6 +297,9 @@ class World:
             settle_timeout=self.settle_timeout,
             preprocessor=self.preprocessor,
             executor=self.executor,
+            inactivity_timeout=self.inactivity_timeout,
+            unwatched_timeout=self.unwatched_timeout,
+            most_agents=self.most_agents,
         )
         after.states, after.display = self.states, self.display
         after.registry = after._registry()

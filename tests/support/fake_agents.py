@@ -46,7 +46,7 @@ class FakeAgents:
         return answer
 
     start_agent = get_agent = list_agents = stop_agent = add_message = start_run = _answer
-    get_run = cancel_run = get_state = list_rows = _answer
+    get_run = cancel_run = get_state = list_rows = pause_run = resume_agent = _answer
 
     def watch(self, scope: Scope) -> WatchSource:
         self.commands.append(scope)

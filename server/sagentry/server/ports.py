@@ -16,6 +16,10 @@ from sagentry.server.domain.commands import (
     GetRun,
     ListAgents,
     ListRows,
+    PauseRun,
+    PauseRunReply,
+    ResumeAgent,
+    ResumeAgentReply,
     RunReply,
     StartAgent,
     StartAgentReply,
@@ -392,6 +396,12 @@ class AgentDirectory(Protocol):
 
     async def list_agents(self, command: ListAgents) -> AgentPage:
         """Lists live agents."""
+
+    async def pause_run(self, command: PauseRun) -> PauseRunReply:
+        """Pauses a run after the step that it is at."""
+
+    async def resume_agent(self, command: ResumeAgent) -> ResumeAgentReply:
+        """Goes on with a paused run; wakes the agent."""
 
     async def stop_agent(self, command: StopAgent) -> StopAgentReply:
         """Puts an agent to sleep."""

@@ -30,6 +30,8 @@ from sagentry.server.domain.commands import (
     AddMessage,
     AddMessageReply,
     CancelRun,
+    PauseRun,
+    ResumeAgent,
     StartAgent,
     StartRun,
     StopAgent,
@@ -152,8 +154,9 @@ class AgentMachine(RuleBasedStateMachine):
         settle=st.sampled_from([0, 10]),
         are_tools_slow=st.booleans(),
         pace=st.sampled_from([0, 1, 3, 6, 12, STEPS]),
+        naps=st.sampled_from([0, 60]),
     )
-    def begin(self, settle: int, are_tools_slow: bool, pace: int) -> None:  # noqa: FBT001
+    def begin(self, settle: int, are_tools_slow: bool, pace: int, naps: int) -> None:  # noqa: FBT001
         self.pace = pace
         if are_tools_slow:
             self.tools["one"].gate.close()
@@ -164,6 +167,7 @@ class AgentMachine(RuleBasedStateMachine):
                 tools=self.tools,
                 settle_timeout=timedelta(seconds=settle),
                 max_turns=4,
+                inactivity_timeout=timedelta(seconds=naps),
             )
             await self.world.__aenter__()
 
@@ -211,6 +215,16 @@ class AgentMachine(RuleBasedStateMachine):
     @rule()
     def cancel_run(self) -> None:
         self.call(self.world.registry.cancel_run(CancelRun(SCOPE, "a")))
+
+    @rule()
+    def pause_run(self) -> None:
+        number = len(self.callers)
+        self.call(self.world.registry.pause_run(PauseRun(SCOPE, "a", f"p{number}")))
+
+    @rule()
+    def resume(self) -> None:
+        number = len(self.callers)
+        self.call(self.world.registry.resume_agent(ResumeAgent(SCOPE, "a", f"g{number}")))
 
     @rule(finish_run=st.booleans())
     def stop(self, finish_run: bool) -> None:  # noqa: FBT001 - drawn by name
@@ -289,7 +303,7 @@ class AgentMachine(RuleBasedStateMachine):
             case _:
                 journal.refuses = lambda records: any(len(r.payload) > 600 for r in records)
 
-    @rule(seconds=st.sampled_from([0.25, 5.0]))
+    @rule(seconds=st.sampled_from([0.25, 5.0, 61.0]))
     def let_time_pass(self, seconds: float) -> None:
         self.run(call(lambda: self.world.clock.advance(seconds)))
 
@@ -312,7 +326,8 @@ class AgentMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_run_ends_once(self) -> None:
-        ends = Counter(run_id for run_id, _ in self._ends())
+        # A paused run may go on, and ends then.
+        ends = Counter(run_id for run_id, end in self._ends() if end is not RunEnd.PAUSED)
         for run_id, number in ends.items():
             # An end that the disk refused is told all the same. When the server dies before there is
             # room for it, the next life knows of none and tells another: lost, or that of a new try.

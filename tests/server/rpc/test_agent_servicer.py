@@ -291,7 +291,7 @@ async def test_a_message_that_is_too_large_is_refused():
 @pytest.mark.parametrize(
     "method",
     ["StartAgent", "GetAgent", "ListAgents", "StopAgent", "AddMessage", "StartRun", "GetRun",
-     "CancelRun", "GetAgentState", "ListDisplayMessages"],
+     "CancelRun", "PauseRun", "ResumeAgent", "TouchAgent", "GetAgentState", "ListDisplayMessages"],
 )  # fmt: skip
 async def test_every_call_needs_a_scope(method):
     error = await refusal(FakeAgents(), method, getattr(pb, f"{method}Request")())

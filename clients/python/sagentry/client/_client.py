@@ -237,6 +237,44 @@ class ScopedClient:
             self._agents.GetRun, request, timeout=timeout + wait, metadata=self._metadata
         )
 
+    async def pause_run(
+        self,
+        agent_id: str,
+        run_id: str = "",
+        *,
+        reason: str = "",
+        request_id: str = "",
+        timeout: timedelta = MIDDLE,
+    ) -> pb.PauseRunResponse:
+        """Pauses a run after the step that it is at; without a run_id the one under way.
+
+        Args:
+            agent_id: The agent.
+            run_id: Only this run.
+            reason: Why, shown with the status; at most 1024 characters.
+            request_id: Identity of the call.
+            timeout: Time for all attempts together.
+        """
+        request = pb.PauseRunRequest(
+            scope=self._scope,
+            agent_id=agent_id,
+            run_id=run_id,
+            reason=reason,
+            request_id=request_id or new_request_id(),
+        )
+        return await call(self._agents.PauseRun, request, timeout=timeout, metadata=self._metadata)
+
+    async def resume_agent(
+        self, agent_id: str, *, request_id: str = "", timeout: timedelta = LONG
+    ) -> pb.ResumeAgentResponse:
+        """Goes on with a paused run; a sleeping agent wakes up."""
+        request = pb.ResumeAgentRequest(
+            scope=self._scope, agent_id=agent_id, request_id=request_id or new_request_id()
+        )
+        return await call(
+            self._agents.ResumeAgent, request, timeout=timeout, metadata=self._metadata
+        )
+
     async def cancel_run(
         self, agent_id: str, run_id: str = "", *, timeout: timedelta = MIDDLE
     ) -> pb.CancelRunResponse:

@@ -18,6 +18,10 @@ from sagentry.server.domain.commands import (
     AddMessage,
     AddMessageReply,
     DisplayChoice,
+    PauseRun,
+    PauseRunReply,
+    ResumeAgent,
+    ResumeAgentReply,
     StartRun,
     StartRunReply,
 )
@@ -99,6 +103,7 @@ class Acceptance:
         self._settle_timeout = settle_timeout
         self._messages: dict[str, _Pending[AddMessageReply]] = {}
         self._runs: dict[str, _Pending[StartRunReply]] = {}
+        self._pauses: dict[str, _Pending[PauseRunReply]] = {}
         self._preprocessing = asyncio.Semaphore(PREPROCESSING_AT_ONCE)
 
     async def add_message(self, command: AddMessage) -> AddMessageReply:
@@ -133,6 +138,27 @@ class Acceptance:
         )
         return reply if is_first else replace(reply, replayed=True)
 
+    async def resume(self, command: ResumeAgent) -> ResumeAgentReply:
+        """Goes on with a paused run, or answers as it was answered before."""
+        fingerprint = _fingerprint("ResumeAgent")
+        recorded = self._recorded(command.request_id, fingerprint)
+        if recorded is not None:
+            return ResumeAgentReply(recorded.answer["run_id"], replayed=True)
+        reply, is_first = await self._once(
+            self._runs, command.request_id, fingerprint, self._resume(command, fingerprint)
+        )
+        return ResumeAgentReply(reply.run_id, self._agent.unsaved, replayed=not is_first)
+
+    async def pause_run(self, command: PauseRun) -> PauseRunReply:
+        """Pauses a run, or answers as it was answered before."""
+        fingerprint = _fingerprint("PauseRun", command.run_id, command.reason)
+        if self._recorded(command.request_id, fingerprint) is not None:
+            return PauseRunReply(already_ended=False, replayed=True)
+        reply, is_first = await self._once(
+            self._pauses, command.request_id, fingerprint, self._pause(command, fingerprint)
+        )
+        return reply if is_first else replace(reply, replayed=True)
+
     # --- once
 
     def _recorded(self, request_id: str, fingerprint: str) -> RecordedAnswer | None:
@@ -149,13 +175,17 @@ class Acceptance:
         work: Coroutine[Any, Any, T],
     ) -> tuple[T, bool]:
         """Does the work of a request unless it is being done; says whether this call was the first."""
-        waiting = self._messages.get(request_id) or self._runs.get(request_id)
+        waiting = (
+            self._messages.get(request_id)
+            or self._runs.get(request_id)
+            or self._pauses.get(request_id)
+        )
         if waiting is not None:
             work.close()
             if waiting.fingerprint != fingerprint:
                 raise _reused(request_id)
             return await _answer(pending[request_id].answer), False
-        actual = len(self._messages) + len(self._runs)
+        actual = len(self._messages) + len(self._runs) + len(self._pauses)
         if actual >= MOST_WAITING:
             work.close()
             raise LimitExceededError(
@@ -224,23 +254,62 @@ class Acceptance:
         )
 
     async def _start(self, command: StartRun, fingerprint: str) -> StartRunReply:
-        core = self._agent.core
         if self._agent.is_stopping:
             raise AgentStoppingError
+        self._agent.core.scope = command.scope
+        if self._agent.paused_run() is not None:
+            return await self._go_on(command.request_id, fingerprint)
         run, begins = self._run_for(hold=False)
         if run is None or not begins:
             raise InvalidStateError(
                 "INVALID_STATE", "a run is under way", status="running", agent_id=command.agent_id
             )
-        answer = RecordedAnswer(command.request_id, fingerprint, {"run_id": run.run_id})
-        core.scope = command.scope
+        return await self._begin(run, command.request_id, fingerprint)
+
+    async def _resume(self, command: ResumeAgent, fingerprint: str) -> StartRunReply:
+        if self._agent.is_stopping:
+            raise AgentStoppingError
+        self._agent.core.scope = command.scope
+        return await self._go_on(command.request_id, fingerprint)
+
+    async def _go_on(self, request_id: str, fingerprint: str) -> StartRunReply:
+        """Goes on with the paused run."""
+        agent = self._agent
+        paused = agent.paused_run()
+        if paused is None:
+            raise InvalidStateError(
+                "INVALID_STATE",
+                "the agent is not paused",
+                status=agent.status.value,
+                allowed="paused",
+                agent_id=agent.core.key.agent_id,
+            )
+        run = replace(paused, end=None, error=None, end_time=None, begun=False)
+        agent.claim_run(run)
+        return await self._begin(run, request_id, fingerprint)
+
+    async def _begin(self, run: Run, request_id: str, fingerprint: str) -> StartRunReply:
+        """Records and begins a run that is claimed."""
+        answer = RecordedAnswer(request_id, fingerprint, {"run_id": run.run_id})
         try:
-            await core.ledger.record([AnswerRecorded(answer), RunRecorded(run)])
+            await self._agent.core.ledger.record([AnswerRecorded(answer), RunRecorded(run)])
         except Exception:
             self._agent.release_run()
             raise
         self._agent.begin_run(run)
         return StartRunReply(run.run_id)
+
+    async def _pause(self, command: PauseRun, fingerprint: str) -> PauseRunReply:
+        agent = self._agent
+        current = agent.current_run_id
+        if not current or command.run_id not in ("", current):
+            return PauseRunReply(already_ended=True)
+        await agent.core.ledger.record(
+            [AnswerRecorded(RecordedAnswer(command.request_id, fingerprint, {"run_id": current}))]
+        )
+        if agent.current_run_id == current:
+            agent.pause_run(command.reason)
+        return PauseRunReply(already_ended=False)
 
     async def _halves(
         self, command: AddMessage, message: Message

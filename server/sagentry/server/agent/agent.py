@@ -50,6 +50,7 @@ _LIFECYCLE_OF_END = {
     RunEnd.COMPLETED: Lifecycle.ON_COMPLETION,
     RunEnd.CANCELLED: Lifecycle.ON_CANCEL,
     RunEnd.ERROR: Lifecycle.ON_ERROR,
+    RunEnd.PAUSED: Lifecycle.ON_COMPLETION,
 }
 
 SHOWN_RUNS = 16
@@ -77,6 +78,7 @@ class Agent:
         self._execution: RunExecution | None = None
         self._current = ""
         self._cancelled = ""
+        self._pause: tuple[str, str] = ("", "")
         self.promised: Run | None = None
         """A run that was promised to a message whose record is on its way to the disk."""
         self._ends = RunEnds(core)
@@ -263,6 +265,19 @@ class Agent:
         if self._execution is not None:
             self._execution.cancel()
 
+    def pause_run(self, reason: str) -> None:
+        """Pauses the run under way before its next model call. Returns at once."""
+        self._pause = (self._current, reason)
+        if self._execution is not None:
+            self._execution.pause(reason)
+
+    def paused_run(self) -> Run | None:
+        """Returns the run that may go on, if the agent is paused."""
+        if self.status is not AgentStatus.PAUSED:
+            return None
+        runs = (self.run(run_id) for run_id in reversed(self.core.state.runs))
+        return next((run for run in runs if run is not None and run.end is RunEnd.PAUSED), None)
+
     async def wait_for_end(self, run_id: str, timeout: timedelta | None = None) -> None:
         """Returns when a run that is known and not ended has ended and settled, or the time is over."""
         if self.work.tasks is None:
@@ -276,7 +291,9 @@ class Agent:
         """Says where a run is."""
         if run.run_id == self._current:
             return self._phase_now()
-        return RunPhase.ENDED if run.end is not None else RunPhase.MODEL
+        if run.end is None:
+            return RunPhase.MODEL
+        return RunPhase.PAUSED if run.end is RunEnd.PAUSED else RunPhase.ENDED
 
     def _phase_now(self) -> RunPhase:
         if self._phase is RunPhase.MODEL and self._execution and self._execution.batch:
@@ -305,6 +322,9 @@ class Agent:
         self._execution = RunExecution(self.core, begun)
         if self._cancelled == run.run_id:
             self._execution.cancel()
+        paused, reason = self._pause
+        if paused == run.run_id:
+            self._execution.pause(reason)
         try:
             await self._ends.record_owed()
             await self._record_begin(begun, message_id, announced=announced)
@@ -319,15 +339,18 @@ class Agent:
 
     async def _record_begin(self, run: Run, message_id: str, *, announced: bool) -> None:
         mended = self._ends.mended()
+        resumed = run.turns > 0
 
         def tell() -> None:
             for body, run_id in mended.events:
                 self.core.publish(body, run_id)
             if not announced:
                 self.core.publish(StatusChanged(AgentStatus.RUNNING), run.run_id)
-            self.core.publish(RunStarted(message_id), run.run_id)
+            self.core.publish(RunStarted(message_id, resumed=resumed), run.run_id)
 
-        changes = [*mended.changes, HeldDelivered(), RunRecorded(run)]
+        # What was held while a run was paused belongs to the run behind it.
+        held = [] if resumed else [HeldDelivered()]
+        changes = [*mended.changes, *held, RunRecorded(run)]
         await self.core.record(changes, mended.writes, then=tell)
 
     async def _finish_run(self, result: RunResult) -> Run | None:
@@ -354,6 +377,7 @@ class Agent:
 
     def _after_run(self, ended: Run, result: RunResult) -> Run | None:
         self._execution = None
+        self._pause = ("", "")
         goes_on = result.end is RunEnd.COMPLETED and not self.work.is_closed
         planned = self.planned_run() if goes_on else None
         self._current = ""
@@ -361,7 +385,8 @@ class Agent:
         if planned is not None:
             self.claim_run(planned)
         else:
-            self.core.publish(StatusChanged(STATUS_OF_END[result.end], result.error))
+            status = STATUS_OF_END[result.end]
+            self.core.publish(StatusChanged(status, result.error, result.pause_reason))
         self._set_ended(ended.run_id)
         return planned
 

@@ -57,6 +57,10 @@ from sagentry.server.ports import (
 logger = logging.getLogger(__name__)
 
 
+HOLDING = (AgentStatus.CANCELLED, AgentStatus.ERROR, AgentStatus.PAUSED)
+"""In these an agent keeps what is queued until it is told to go on."""
+
+
 @dataclass(frozen=True, slots=True)
 class AgentServices:
     """What every agent of the server uses.
@@ -370,10 +374,10 @@ def fold(stored: StoredState, entries: Sequence[JournalEntry], owner_id: str) ->
 def _is_due(state: AgentState, planned: Run) -> bool:
     """Says whether a run that never begun begins at the start of its agent.
 
-    What was queued behind a run that was cancelled or failed stays held; what was accepted to begin at
-    once is due whatever happened before.
+    What was queued behind a run that was cancelled, paused or failed stays held; what was accepted to
+    begin at once is due whatever happened before.
     """
-    if state.held and state.status not in (AgentStatus.CANCELLED, AgentStatus.ERROR):
+    if state.held and state.status not in HOLDING:
         return True
     return any(
         recorded.answer.get("run_id") == planned.run_id and recorded.answer.get("queued") != "true"

@@ -12,6 +12,7 @@ from sagentry.server.agent.agent import Agent
 from sagentry.server.agent.lives import LiveAgent, LiveAgents
 from sagentry.server.agent.recovery import AgentServices, fold, options_differ
 from sagentry.server.agent.streams import absent_snapshot
+from sagentry.server.agent.work import AgentStoppingError
 from sagentry.server.domain import codec
 from sagentry.server.domain.commands import (
     AddMessage,
@@ -22,6 +23,10 @@ from sagentry.server.domain.commands import (
     GetRun,
     ListAgents,
     ListRows,
+    PauseRun,
+    PauseRunReply,
+    ResumeAgent,
+    ResumeAgentReply,
     RunReply,
     StartAgent,
     StartAgentReply,
@@ -35,7 +40,7 @@ from sagentry.server.domain.commands import (
 from sagentry.server.domain.display import DisplayPage
 from sagentry.server.domain.events import AgentView, Snapshot
 from sagentry.server.domain.ids import new_id
-from sagentry.server.domain.runs import AgentStatus, Run, RunPhase, StopReason
+from sagentry.server.domain.runs import AgentStatus, Run, RunEnd, RunPhase, StopReason
 from sagentry.server.domain.scope import AgentKey, ConversationKey, Scope
 from sagentry.server.domain.state import SCHEMA_VERSION, AgentState
 from sagentry.server.errors import (
@@ -128,6 +133,29 @@ class AgentRegistry:
         await live.agent.wait_for_end(current)
         return CancelRunReply(already_ended=False, unsaved=live.agent.unsaved)
 
+    async def pause_run(self, command: PauseRun) -> PauseRunReply:
+        """Pauses a run after the step that it is at."""
+        live = await self._lives.present(AgentKey(command.scope.key, command.agent_id))
+        if live is None:
+            await self._stored(command.scope, command.agent_id)
+            return PauseRunReply(already_ended=True)
+        try:
+            return await live.acceptance.pause_run(command)
+        except AgentStoppingError:
+            # Its run ends with it.
+            return PauseRunReply(already_ended=True)
+
+    async def resume_agent(self, command: ResumeAgent) -> ResumeAgentReply:
+        """Goes on with a paused run; wakes the agent. One that does not exist is not made."""
+        if self._lives.get(AgentKey(command.scope.key, command.agent_id)) is None:
+            await self._stored(command.scope, command.agent_id)
+        return await self._lives.with_agent(
+            command.scope,
+            command.agent_id,
+            None,
+            lambda live: live.acceptance.resume(command),
+        )
+
     async def stop_agent(self, command: StopAgent) -> StopAgentReply:
         """Puts an agent to sleep."""
         live = await self._lives.present(AgentKey(command.scope.key, command.agent_id))
@@ -196,7 +224,8 @@ class AgentRegistry:
                 state, _ = await self._stored(command.scope, command.agent_id)
                 run = _known(state.runs.get(command.run_id), command)
                 if run.end is not None:
-                    return RunReply(run, RunPhase.ENDED, state.message(run.final_message_id))
+                    phase = RunPhase.PAUSED if run.end is RunEnd.PAUSED else RunPhase.ENDED
+                    return RunReply(run, phase, state.message(run.final_message_id))
                 # Left open by a crash, or promised: the agent, once awake, ends it or begins it.
                 live = await self._lives.find(key, command.scope, None)
             agent = live.agent
@@ -209,7 +238,7 @@ class AgentRegistry:
                 await live.gone.wait()
                 continue
             phase = agent.phase_of(run)
-            is_over = phase is RunPhase.ENDED
+            is_over = phase in (RunPhase.ENDED, RunPhase.PAUSED)
             final = agent.core.state.message(run.final_message_id) if is_over else None
             return RunReply(run, phase, final)
 

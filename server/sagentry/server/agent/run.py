@@ -60,11 +60,13 @@ class RunResult:
         end: How.
         error: Why it failed.
         is_shown: Whether people see from a partial message that it failed, so that no row need say it.
+        pause_reason: Why it was paused, in its caller's words.
     """
 
     end: RunEnd
     error: RunError | None = None
     is_shown: bool = False
+    pause_reason: str = ""
 
 
 class RunExecution:
@@ -83,6 +85,11 @@ class RunExecution:
         self._core = core
         self._streaming: asyncio.Task[ModelCallError | None] | None = None
         self._cancelled = False
+        self._paused: str | None = None
+
+    def pause(self, reason: str) -> None:
+        """Ends the run before its next model call; what is under way finishes. Returns at once."""
+        self._paused = reason
 
     def cancel(self) -> None:
         """Ends what the run waits for. Returns at once; `execute` returns when all is recorded."""
@@ -94,9 +101,12 @@ class RunExecution:
 
     async def execute(self) -> RunResult:
         """Runs to the end and says how it came."""
-        for _ in range(self._core.profile.max_turns):
+        # A run that was paused goes on with the turns that it has left.
+        while self.run.turns < self._core.profile.max_turns:
             if self._cancelled:
                 return RunResult(RunEnd.CANCELLED)
+            if self._paused is not None:
+                return RunResult(RunEnd.PAUSED, pause_reason=self._paused)
             self.run = replace(self.run, turns=self.run.turns + 1)
             message, failure = await self._model_turn()
             if failure is not None:

@@ -20,6 +20,7 @@ STATUS_OF_END = {
     RunEnd.COMPLETED: AgentStatus.IDLE,
     RunEnd.CANCELLED: AgentStatus.CANCELLED,
     RunEnd.ERROR: AgentStatus.ERROR,
+    RunEnd.PAUSED: AgentStatus.PAUSED,
 }
 
 
@@ -61,7 +62,7 @@ class RunEnds:
 
     async def record(self, run: Run, result: RunResult) -> None:
         """Records the end of a run. What keeps it off the disk makes it owed; raises nothing."""
-        status = StatusSet(STATUS_OF_END[result.end], result.error)
+        status = StatusSet(STATUS_OF_END[result.end], result.error, result.pause_reason)
         end = _End(run, status, tuple(self._notice(result)))
         try:
             await self._record(end, result)

@@ -194,6 +194,43 @@ class CancelRunReply:
 
 
 @dataclass(frozen=True, slots=True)
+class PauseRun:
+    """Pause a run after the step that it is at; an empty run_id means the one under way."""
+
+    scope: Scope
+    agent_id: str
+    request_id: str
+    run_id: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseRunReply:
+    """What came of a pause."""
+
+    already_ended: bool
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeAgent:
+    """Go on with a paused run."""
+
+    scope: Scope
+    agent_id: str
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeAgentReply:
+    """What came of it."""
+
+    run_id: str
+    unsaved: int = 0
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class StateReply:
     """The state of an agent, as JSON text."""
 

@@ -16,12 +16,14 @@ from sagentry.server.domain.commands import (
     GetRun,
     ListAgents,
     ListRows,
+    PauseRun,
+    ResumeAgent,
     StartAgent,
     StartRun,
     StopAgent,
 )
 from sagentry.server.domain.scope import Scope
-from sagentry.server.errors import InvalidInputError
+from sagentry.server.errors import InvalidInputError, NotFoundError
 from sagentry.server.rpc.convert import (
     AGENT_STATUSES,
     display_choice_from_pb,
@@ -33,6 +35,9 @@ from sagentry.server.rpc.convert import (
 from sagentry.server.rpc.page_tokens import decode_page_token, page_size_of
 from sagentry.server.wire.fields import optional_id, require_id
 from sagentry.server.wire.scope import scope_from_pb
+
+MOST_REASON = 1024
+"""Characters of the reason of a pause."""
 
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -126,6 +131,38 @@ def cancel_run(request: pb.CancelRunRequest) -> CancelRun:
     scope, agent_id = agent(request)
     optional_id(request.request_id, "request_id")
     return CancelRun(scope, agent_id, optional_id(request.run_id, "run_id"))
+
+
+def pause_run(request: pb.PauseRunRequest) -> PauseRun:
+    """Returns the command of a PauseRun."""
+    scope, agent_id = agent(request)
+    if len(request.reason) > MOST_REASON:
+        raise InvalidInputError(
+            "reason", f"must be at most {MOST_REASON} characters", actual=len(request.reason)
+        )
+    return PauseRun(
+        scope,
+        agent_id,
+        require_id(request.request_id, "request_id"),
+        optional_id(request.run_id, "run_id"),
+        request.reason,
+    )
+
+
+def resume_agent(request: pb.ResumeAgentRequest) -> ResumeAgent:
+    """Returns the command of a ResumeAgent.
+
+    Raises:
+        NotFoundError: ITEM_NOT_FOUND: this version of the server opens no items.
+    """
+    scope, agent_id = agent(request)
+    request_id = require_id(request.request_id, "request_id")
+    for index, answer in enumerate(request.answers):
+        item_id = require_id(answer.item_id, f"answers[{index}].item_id")
+        raise NotFoundError(
+            "ITEM_NOT_FOUND", f"the agent has no item {item_id}", agent_id=agent_id, item_id=item_id
+        )
+    return ResumeAgent(scope, agent_id, request_id)
 
 
 def list_rows(request: pb.ListDisplayMessagesRequest, context: _Context) -> ListRows:

@@ -84,6 +84,22 @@ class AgentServicer(pb_grpc.AgentServiceServicer):
         reply = await self._directory.cancel_run(requests.cancel_run(request))
         return pb.CancelRunResponse(already_ended=reply.already_ended, unsaved=reply.unsaved)
 
+    async def PauseRun(
+        self, request: pb.PauseRunRequest, _context: _Context
+    ) -> pb.PauseRunResponse:
+        """Pauses a run."""
+        reply = await self._directory.pause_run(requests.pause_run(request))
+        return pb.PauseRunResponse(already_ended=reply.already_ended, replayed=reply.replayed)
+
+    async def ResumeAgent(
+        self, request: pb.ResumeAgentRequest, _context: _Context
+    ) -> pb.ResumeAgentResponse:
+        """Goes on with a paused run."""
+        reply = await self._directory.resume_agent(requests.resume_agent(request))
+        return pb.ResumeAgentResponse(
+            run_id=reply.run_id, unsaved=reply.unsaved, replayed=reply.replayed
+        )
+
     async def GetAgentState(
         self, request: pb.GetAgentStateRequest, _context: _Context
     ) -> pb.GetAgentStateResponse:
